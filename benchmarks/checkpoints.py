@@ -16,8 +16,8 @@ from deedbook.format.files import Folder
 from deedbook.format.leaves import LEAF, Leaf
 from deedbook.format.proofs import Frontier
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook_log.checkpoints.asked import Office
-from deedbook_log.checkpoints.trees import Track
+from deedbook_log.checkpoints.operations import LogOperations
+from deedbook_log.checkpoints.trees import SessionTree
 
 _MANY: Final = 100_000
 _FEW: Final = 1_000
@@ -67,13 +67,13 @@ class _log:  # noqa: N801 - a fixture
     def __init__(self, state: Path, leaves: int) -> None:
         self.state = Folder.at(state, create=True)
         self.ledger = WorkspaceLedger.open(self.state, workspace="bench", durability="os")
-        office = Office(self.state, self.ledger, CheckpointSettings(key=state / "log.key"))
-        office.rotate(lost=False)
+        office = LogOperations(self.state, self.ledger, CheckpointSettings(key=state / "log.key"))
+        office.rotate_key(lost=False)
         self._fill(leaves)
-        with office._writer() as (writer, _, _):
+        with office._open_writer() as (writer, _, _):
             self.writer = writer
         self.name = new_id()
-        self.track = Track(self.name)
+        self.track = SessionTree(self.name)
         self.writer.follow(self.track)
 
     def _fill(self, leaves: int) -> None:
@@ -105,14 +105,14 @@ def _reading(plan: Plan, folder: Path) -> Iterator[Line]:
         long, short = _session(state, many), _session(state, grown)
         tracks = {}
         for name, ledger in (("long", long), ("short", short)):
-            whole = Track(ledger.session_id)
+            whole = SessionTree(ledger.session_id)
             whole.advance(state, durable=True)
             tracks[name] = whole.tree.size, whole.tree.peaks, whole.head
             _grow(ledger, grown)
 
         def read(name: str, ledger: Ledger) -> None:
             size, peaks, head = tracks[name]
-            Track.after(state, ledger.session_id, Frontier(size, peaks), head).advance(state, durable=True)
+            SessionTree.resume(state, ledger.session_id, Frontier(size, peaks), head).advance(state, durable=True)
 
         times = plan.take_turns({"long": lambda: read("long", long), "short": lambda: read("short", short)})
         long.close()

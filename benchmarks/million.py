@@ -23,7 +23,7 @@ from benchmarks.workspaces import ARGS, ledger_file, session
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.proofs import Frontier, Tree, includes, leaf_hash
+from deedbook.format.proofs import Frontier, MerkleTree, includes, leaf_hash
 from deedbook.ledger.ledger import Ledger
 
 _EVENTS: Final = 1_000_000
@@ -159,7 +159,7 @@ def _opening(plan: Plan, large: Path, small: Path) -> Iterator[Line]:
 def _proofs(plan: Plan, file: Path, few: int) -> Iterator[Line]:
     hashes = _heads(file)
     leaves = [leaf_hash(raw) for raw in hashes]
-    trees = {"few": Tree(leaves[:few]), "many": Tree(leaves)}
+    trees = {"few": MerkleTree(leaves[:few]), "many": MerkleTree(leaves)}
     yield from _adding(plan, hashes[:100_000])
     steps = {name: _Steps(tree, leaves) for name, tree in trees.items()}
     longest = max(len(trees["many"].inclusion(index)) for index in range(0, len(leaves), 997))
@@ -196,7 +196,7 @@ def _adding(plan: Plan, hashes: list[bytes]) -> Iterator[Line]:
             head = linked(head, raw)
 
     def tree() -> None:
-        Tree(map(leaf_hash, hashes))
+        MerkleTree(map(leaf_hash, hashes))
 
     def frontier() -> None:
         made = Frontier()
@@ -211,7 +211,7 @@ def _adding(plan: Plan, hashes: list[bytes]) -> Iterator[Line]:
 class _Steps:
     """Proofs from one tree, each of the next leaf."""
 
-    def __init__(self, tree: Tree, leaves: list[bytes]) -> None:
+    def __init__(self, tree: MerkleTree, leaves: list[bytes]) -> None:
         self._tree, self._leaves = tree, leaves
         self._index = 0
         self._root = tree.root()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Figure, Plan
-from deedbook.plugins.routing.routes import CharterRoutes, told
+from deedbook.plugins.routing.routes import CharterRoutes, route_data
 from deedbook.policy.callers import LOCAL
 
 _MANY: Final = 10_000
@@ -24,7 +24,7 @@ def run(plan: Plan) -> Iterator[Line]:
     many = plan.size(_MANY, 200)
     abilities = {f"area/a{number:05}": _ability(number) for number in range(many)}
     begun = thread_time()
-    routes = CharterRoutes(told({"abilities": abilities}, {}))
+    routes = CharterRoutes(route_data({"abilities": abilities}, {}))
     indexing = thread_time() - begun
     texts = [f"{name} {entry['summary']} {' '.join(entry['intents'])}" for name, entry in abilities.items()]
     rounds = [_round(routes, texts, _PROMPTS[turn % len(_PROMPTS)]) for turn in range(plan.size(_ROUNDS, 2))]

@@ -13,7 +13,7 @@ from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
 from deedbook.call.session import Session
 from deedbook.charter.settings import CheckpointSettings
 from deedbook.plugins.plugins import discover
-from deedbook_log.checkpoints.asked import Office
+from deedbook_log.checkpoints.operations import LogOperations
 from deedbook_testing.lab import OfferedDistribution
 
 ARGS: Final = {"text": "The quarterly report is ready for review; two figures are still missing."}
@@ -61,11 +61,13 @@ def session(
         _hooks(system, guards, strangers, observers)
         with open_kernel(folder, catalogue=discover([_OFFERED, *importlib_metadata.distributions()])) as kernel:
             if log:
-                Office(
+                LogOperations(
                     kernel.state,
                     kernel.ledger,
-                    CheckpointSettings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root),
-                ).rotate(lost=False)
+                    CheckpointSettings.read(
+                        kernel.active_charter.charter.document.get("checkpoints", {}), kernel.site.root
+                    ),
+                ).rotate_key(lost=False)
             with kernel.session("call") as made:
                 yield made
 

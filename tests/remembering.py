@@ -5,7 +5,7 @@ from typing import Any
 
 from deedbook import Err, Ok
 from deedbook.format.reader import read
-from deedbook_memory.book import Book
+from deedbook_memory.book import MemoryBook
 
 ABILITIES = {
     f"memory/{name}": {"summary": f"{name}.", "kind": "memory", "handler": {"tool": f"memory-{name}"}}
@@ -70,6 +70,6 @@ def told(lab: Any) -> list[Any]:
 
 def folded(lab: Any, *, afresh: bool = False) -> dict[Any, Any]:
     """Return what is remembered, by the fold alone."""
-    with Book(lab.state, afresh=afresh) as book:
+    with MemoryBook(lab.state, afresh=afresh) as book:
         slots = book.memory.slots.items()
-        return {tuple(name): slot.holds["entry"]["value"] if slot.holds else None for name, slot in slots}
+        return {tuple(name): slot.content["entry"]["value"] if slot.content else None for name, slot in slots}

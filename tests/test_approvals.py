@@ -13,7 +13,7 @@ from commandline import SECONDS, until
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.approvals.answering import answer, queue
+from deedbook.approvals.answering import answer, open_queue
 from deedbook.call.approval_wait import ApprovalWait
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
@@ -282,7 +282,7 @@ def test_unknown_request_is_said_to_be_unknown(office):
 def filed(lab):
     """Return the ids of the requests in the queue."""
     try:
-        with queue(lab.state) as waiting:
+        with open_queue(lab.state) as waiting:
             return [each.id for each in waiting]
     except DeedbookError:
         return []
@@ -405,7 +405,7 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
         def race():
             soon(office).join()
-            with queue(office.state) as waiting:
+            with open_queue(office.state) as waiting:
                 (pending,) = waiting
             try:
                 results.append(perform(office, pending.id))

@@ -8,7 +8,7 @@ from parts import bound, decide, gate, policy
 from deedbook import Decision
 from deedbook.charter import cases
 from deedbook.contract import ALLOW, ask, deny
-from deedbook.kernel import bound_for_judging
+from deedbook.kernel import bindings_for_judging
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.rederive import rejudge
 
@@ -108,7 +108,7 @@ def outcomes(lab: Any, *numbers: int) -> list[str]:
 def again(lab: Any) -> list[tuple[str, str]]:
     """Return how the calls of the first session are judged now: the outcome then, and the change."""
     first = min(lab.state.glob("sessions/*/.events.jsonl"), key=lambda place: place.stat().st_mtime_ns)
-    with bound_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
+    with bindings_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
         return [(each.call.outcome, each.change) for each in rejudge(first, bindings)]
 
 
@@ -163,7 +163,7 @@ def test_explain_says_which_tag_asks_or_which_policy_names_it(place: Any) -> Non
 
 def test_a_policy_test_expects_the_question(wiping: Any) -> None:
     wiping.settings(policies={"wipes": NAMING})
-    with bound_for_judging(read_workspace(wiping.path), wiping.catalogue()) as bindings:
+    with bindings_for_judging(read_workspace(wiping.path), wiping.catalogue()) as bindings:
         found = [
             cases.run_case(
                 bindings, cases.Case(name="x", place="x:1", ability="wipe", expect=expect, args={"n": number})

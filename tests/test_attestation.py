@@ -13,10 +13,10 @@ from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.format.proofs import Checkpoint
 from deedbook_audit import submission
-from deedbook_log.witnessing.inbox import Inbox
-from deedbook_log.witnessing.listener import Listener
-from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
+from deedbook_log.witnessing.witness_folder import WitnessFolder
+from deedbook_log.witnessing.witness_server import WitnessServer
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def watching(inbox):
 
     def work():
         while not stop.wait(0.01):
-            inbox.round()
+            inbox.answer_requests()
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -43,10 +43,10 @@ def seen(lab, tmp_path):
     lab.tool("echo", lambda args, ctx: args)
     lab.kernel().close()
     lab.key = rotate(lab).key
-    lab.store = Store.create(tmp_path / "store", "w1")
+    lab.store = WitnessStore.create(tmp_path / "store", "w1")
     lab.store.trust(lab.key.name, VerifierKey.parse(str(lab.key)))
     (tmp_path / "shared").mkdir()
-    lab.inbox = Inbox(Witness(lab.store), tmp_path / "shared", say=lambda _: None)
+    lab.inbox = WitnessFolder(Witness(lab.store), tmp_path / "shared", report=lambda _: None)
     lab.witness = {"key": str(lab.store.key.public), "folder": str(tmp_path / "shared")}
     lab.settings(checkpoints={"witnesses": [lab.witness]})
     lab.kernel().close()
@@ -69,13 +69,13 @@ def test_checkpoint_is_witnessed_and_the_newest_note_says_so(seen):
     with watching(seen.inbox):
         first = ask(seen)
         second = ask(seen)
-    assert not first.unheard
-    assert not second.unheard
+    assert not first.failures
+    assert not second.failures
     told = witnessed(seen)
-    assert [each["size"] for each in told] == [made.covered.made[-1].size for made in (first, second)]
+    assert [each["size"] for each in told] == [made.coverage.checkpoints[-1].size for made in (first, second)]
     assert {each["witness"] for each in told} == {str(seen.store.key.public)}
-    assert seen.store.key.public.seen(Note.parse(told[-1]["note"])) is not None
-    assert seen.store.key.public.seen(kept(seen)) is not None
+    assert seen.store.key.public.cosigned_at(Note.parse(told[-1]["note"])) is not None
+    assert seen.store.key.public.cosigned_at(kept(seen)) is not None
     assert kept(seen).signed_by(seen.key)
 
 
@@ -90,14 +90,14 @@ def test_end_of_a_session_is_witnessed_in_the_background(seen):
 def test_witness_that_does_not_answer_holds_nobody_up_and_its_answer_is_taken_later(seen, monkeypatch):
     monkeypatch.setattr(submission, "SECONDS", 0.05)
     monkeypatch.setattr(submission.FolderChannel, "__init__", shortly(submission.FolderChannel.__init__))
-    (late,) = ask(seen).unheard
+    (late,) = ask(seen).failures
     assert late.code == "WITNESS_UNREACHABLE"
     assert witnessed(seen) == []
-    seen.inbox.round()
+    seen.inbox.answer_requests()
     ask(seen)
     assert [each["size"] for each in witnessed(seen)] == [2]
     with watching(seen.inbox):
-        assert not ask(seen).unheard
+        assert not ask(seen).failures
 
 
 def shortly(made):
@@ -105,19 +105,22 @@ def shortly(made):
 
 
 def test_two_witnesses_sign_the_same_note(seen, tmp_path):
-    other = Store.create(tmp_path / "other", "w2")
+    other = WitnessStore.create(tmp_path / "other", "w2")
     other.trust(seen.key.name, VerifierKey.parse(str(seen.key)))
-    with Listener(Witness(other), "127.0.0.1", 0, say=lambda _: None) as server, watching(seen.inbox):
+    with WitnessServer(Witness(other), "127.0.0.1", 0, report=lambda _: None) as server, watching(seen.inbox):
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         seen.settings(checkpoints={"witnesses": [seen.witness, {"key": str(other.key.public), "url": server.url}]})
         seen.kernel().close()
         try:
-            assert not ask(seen).unheard
+            assert not ask(seen).failures
         finally:
             server.shutdown()
             thread.join()
-    assert [key.seen(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [True, True]
+    assert [key.cosigned_at(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [
+        True,
+        True,
+    ]
     assert len(kept(seen).signatures) == 3
     assert count(seen, "ledger.witnessed") == 2
 
@@ -131,7 +134,7 @@ def test_workspace_that_was_rolled_back_is_refused_by_the_witness(seen, tmp_path
             ask(seen)
         shutil.rmtree(seen.state)
         shutil.copytree(tmp_path / "before", seen.state)
-        (why,) = ask(seen).unheard
+        (why,) = ask(seen).failures
     assert why.code == "WITNESS_REFUSED"
     assert "rolled back or forked" in why.message
 
@@ -149,7 +152,7 @@ def test_fork_that_has_outgrown_the_witness_is_refused_by_its_proof(seen, tmp_pa
             ask(seen)
         seen.settings(checkpoints={"witnesses": [seen.witness]})
         seen.kernel().close()
-        (why,) = ask(seen).unheard
+        (why,) = ask(seen).failures
     assert (why.code, "does not go on from" in why.message) == ("WITNESS_REFUSED", True)
     assert len([*(seen.store.place / "logs").glob("*/refused/*")]) == 1
 
@@ -161,9 +164,9 @@ def test_witness_that_was_put_back_is_proved_to_from_where_it_stands(seen, tmp_p
         ask(seen)
     shutil.rmtree(seen.store.place)
     shutil.copytree(tmp_path / "before", seen.store.place)
-    seen.inbox = Inbox(Witness(Store(seen.store.place)), tmp_path / "shared", say=lambda _: None)
+    seen.inbox = WitnessFolder(Witness(WitnessStore(seen.store.place)), tmp_path / "shared", report=lambda _: None)
     with watching(seen.inbox):
-        assert not ask(seen).unheard
+        assert not ask(seen).failures
     assert witnessed(seen)[-1]["size"] == size_of(kept(seen))
 
 
@@ -173,22 +176,22 @@ def test_witness_that_serves_the_log_no_more_is_told_apart(seen):
     shutil.rmtree(seen.store.place / "logs")
     (seen.store.place / "logs").mkdir()
     with watching(seen.inbox):
-        (why,) = ask(seen).unheard
+        (why,) = ask(seen).failures
     assert (why.code, "deedbook witness trust" in why.message) == ("WITNESS_STRANGER", True)
 
 
 def test_new_key_of_the_log_is_trusted_by_what_the_old_one_signed(seen, tmp_path):
-    from deedbook_log.commands.witness import _key
+    from deedbook_log.commands.witness import _read_key
 
     with watching(seen.inbox):
         changed = rotate(seen)
-        assert ask(seen).unheard[0].code == "WITNESS_STRANGER"
+        assert ask(seen).failures[0].code == "WITNESS_STRANGER"
         said = [line["payload"]["signed"] for line in own(seen) if line["event_type"] == "ledger.key"][-1]
         (tmp_path / "change").write_text(said)
-        key, origin = _key(seen.store, str(tmp_path / "change"), None)
+        key, origin = _read_key(seen.store, str(tmp_path / "change"), None)
         assert key == changed.key
         seen.store.trust(origin, key)
-        assert not ask(seen).unheard
+        assert not ask(seen).failures
 
 
 @pytest.mark.parametrize("key", ["w1", "w1+00000000+AAAA", str(WitnessKey("w", bytes(32)))[:-1]])

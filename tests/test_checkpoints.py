@@ -18,7 +18,7 @@ from deedbook.kernel import write
 from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
-from deedbook_log.checkpoints.asked import Office
+from deedbook_log.checkpoints.operations import LogOperations
 
 
 def office(lab, act):
@@ -26,15 +26,15 @@ def office(lab, act):
     workspace = read_workspace(lab.path, catalogue=lab.catalogue())
     settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
     with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
-        return act(Office(state, ledger, settings))
+        return act(LogOperations(state, ledger, settings))
 
 
 def rotate(lab, *, lost=False):
-    return office(lab, lambda desk: desk.rotate(lost=lost))
+    return office(lab, lambda desk: desk.rotate_key(lost=lost))
 
 
 def ask(lab):
-    return office(lab, lambda desk: desk.checkpoint())
+    return office(lab, lambda desk: desk.write_checkpoint())
 
 
 def own(lab):
@@ -76,7 +76,7 @@ def test_first_key_covers_everything_that_is_there(lab):
     ended.call("echo", {})
     ended.end(ok=True, reason="done")
     done = rotate(lab)
-    assert (done.before, done.lost) == (None, False)
+    assert (done.previous, done.is_previous_lost) == (None, False)
     (first,) = logs.audit(lab.state)
     assert (first["why"], first["size"]) == ("key", 3)
     assert logs.covered(lab.state).keys() >= {ended.id, running.id}
@@ -96,9 +96,9 @@ def test_session_that_began_before_the_first_key_is_covered_when_it_ends(lab):
 @pytest.mark.parametrize("trace", ["the private key", "the file", "the ledger's last lines"])
 def test_any_trace_of_the_log_is_enough_to_know_that_there_is_one(signed, trace):
     signed.tool("drop", lambda args, ctx: args, effects="irreversible")
-    key = signed.key.where.read_bytes()
+    key = signed.key.place.read_bytes()
     if trace != "the private key":
-        signed.key.where.unlink()
+        signed.key.place.unlink()
     if trace != "the file":
         (signed.state / "checkpoint").unlink()
     if trace != "the ledger's last lines":
@@ -107,8 +107,8 @@ def test_any_trace_of_the_log_is_enough_to_know_that_there_is_one(signed, trace)
             write(kernel.ledger, "ledger.charter", {"digest": "0" * 64, "previous": None, "looser": [], "tighter": []})
     result = signed.session().call("drop", {})
     assert isinstance(result, Err) == (trace != "the private key")
-    signed.key.where.write_bytes(key)
-    signed.key.where.chmod(0o600)
+    signed.key.place.write_bytes(key)
+    signed.key.place.chmod(0o600)
 
 
 # --- when -------------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_many_who_wait_at_once_share_checkpoints_and_each_is_covered(signed, see
 def test_irreversible_call_that_no_checkpoint_can_cover_is_denied_and_its_intent_closed(signed, seen, how):
     signed.tool("save", lambda args, ctx: args, effects="write")
     session = signed.session()
-    signed.key.where.unlink()
+    signed.key.place.unlink()
     result = asyncio.run(session.acall("drop", {})) if how == "acall" else getattr(session, how)("drop", {})
     assert isinstance(result, Err)
     assert result.error.code == "CHECKPOINT_FAILED"
@@ -222,7 +222,7 @@ def test_irreversible_call_that_no_checkpoint_can_cover_is_denied_and_its_intent
 
 def test_session_whose_end_cannot_be_covered_has_ended_all_the_same_and_it_is_said(signed):
     session = signed.session()
-    signed.key.where.unlink()
+    signed.key.place.unlink()
     session.end(ok=True, reason="done")
     assert signed.types(session)[-1] == "session.end"
     ((subject, failure),) = signed._kernels[-1].notices.found
@@ -254,7 +254,7 @@ def test_handler_that_fails_after_its_checkpoint_is_recorded_as_ever(signed):
 
 
 def test_private_key_is_the_users_alone_and_lies_outside_the_workspace(signed):
-    where = signed.key.where
+    where = signed.key.place
     assert (where.stat().st_mode & 0o777, where.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert not where.is_relative_to(signed.path)
     assert where.name == f"{own(signed)[0]['session_id']}.{signed.key.key.id}"
@@ -263,19 +263,19 @@ def test_private_key_is_the_users_alone_and_lies_outside_the_workspace(signed):
 def test_another_key_is_signed_by_both_and_the_old_one_is_removed(signed):
     session = signed.session()
     before, done = signed.key, rotate(signed)
-    assert (done.before, done.lost) == (before.key, False)
-    assert not before.where.exists()
+    assert (done.previous, done.is_previous_lost) == (before.key, False)
+    assert not before.place.exists()
     session.end(ok=True, reason="done")  # its process read the key before
     assert [each["why"] for each in logs.audit(signed.state)] == ["key", "key", "session_end"]
     assert logs.is_signed((signed.state / "checkpoint").read_text(), str(done.key))
 
 
 def test_lost_key_is_followed_by_one_that_says_so(signed):
-    signed.key.where.unlink()
+    signed.key.place.unlink()
     with pytest.raises(SignatureError, match="rotate --lost"):
         rotate(signed)
     done = rotate(signed, lost=True)
-    assert (done.before, done.lost) == (signed.key.key, True)
+    assert (done.previous, done.is_previous_lost) == (signed.key.key, True)
     assert len(logs.audit(signed.state)) == 2
     assert own(signed)[-3]["payload"]["lost"] is True
 
@@ -285,10 +285,10 @@ def test_key_in_a_file_of_its_own_is_replaced_there(lab, tmp_path):
     lab.settings(checkpoints={"key": str(place)})
     lab.kernel().close()
     first = rotate(lab)
-    assert first.where == place
+    assert first.place == place
     assert place.stat().st_mode & 0o777 == 0o600
     second = rotate(lab)
-    assert second.before == first.key
+    assert second.previous == first.key
     assert [each.name for each in place.parent.iterdir()] == ["log.key"]
     lab.session().end(ok=True, reason="done")
     assert [each["why"] for each in logs.audit(lab.state)] == ["key", "key", "session_end"]
@@ -298,7 +298,7 @@ def test_key_in_a_file_of_its_own_is_replaced_there(lab, tmp_path):
 def test_key_change_that_was_killed_is_settled_by_the_next_one(signed, monkeypatch, killed):
     target, name = {
         "before the record": ("deedbook.ledger.ledger.WorkspaceLedger", "_extend"),
-        "after the record": ("deedbook_log.checkpoints.keys.LogKeys", "settle"),
+        "after the record": ("deedbook_log.checkpoints.keys.LogKeys", "activate"),
     }[killed]
     with monkeypatch.context() as patch:
         patch.setattr(f"{target}.{name}", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -308,7 +308,7 @@ def test_key_change_that_was_killed_is_settled_by_the_next_one(signed, monkeypat
     session.end(ok=True, reason="done")
     rotate(signed)
     assert [each["why"] for each in logs.audit(signed.state)] == ["key", "session_end", "key"]
-    assert len(list(signed.key.where.parent.glob(f"{own(signed)[0]['session_id']}.*"))) == 1
+    assert len(list(signed.key.place.parent.glob(f"{own(signed)[0]['session_id']}.*"))) == 1
 
 
 # --- sessions of others -----------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def test_checkpoint_that_is_asked_for_covers_open_sessions_of_other_kernels(sign
     session = signed.session()
     session.call("echo", {})
     done = ask(signed)
-    assert [made.sessions for made in done.covered.made] == [1]
+    assert [made.sessions for made in done.coverage.checkpoints] == [1]
     assert logs.covered(signed.state)[session.id] == len(signed.events(session))
     session.call("echo", {})
     session.end(ok=True, reason="done")
@@ -340,7 +340,7 @@ def test_recovery_covers_what_it_ended_and_what_others_ended_and_could_not_cover
     session.ledger.close()
     session.ended = True
     with monkeypatch.context() as patch:
-        patch.setattr("deedbook_log.checkpoints.keeper.Keeper.end", lambda *_: None)
+        patch.setattr("deedbook_log.checkpoints.keeper.CheckpointKeeper.end", lambda *_: None)
         other.end(ok=True, reason="done")
     assert signed.kernel().recover().closed
     for each in (session, other):
@@ -372,7 +372,7 @@ def test_session_that_was_cut_below_its_leaf_is_neither_ended_nor_covered(signed
     with pytest.raises(LedgerError, match="not what the workspace ledger recorded"):
         close_session(read_workspace(signed.path, catalogue=signed.catalogue()), cut)
     assert signed.kernel().recover().refused[cut].code == "LEDGER_UNSOUND"
-    assert ask(signed).covered.left_out[cut].code == "LEDGER_UNSOUND"
+    assert ask(signed).coverage.left_out[cut].code == "LEDGER_UNSOUND"
     assert signed.ledger(cut).read_bytes() == before
 
 
@@ -382,7 +382,7 @@ def test_session_that_was_taken_away_is_told(signed):
     signed.damaged = True
     signed.ledger(session).unlink()
     signed.ledger(session).parent.rmdir()
-    assert "file is gone" in ask(signed).covered.left_out[session.id].message
+    assert "file is gone" in ask(signed).coverage.left_out[session.id].message
 
 
 def test_workspace_ledger_below_its_newest_checkpoint_is_written_by_nobody(signed):

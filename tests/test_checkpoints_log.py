@@ -15,15 +15,15 @@ from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.leaves import LEAF, Leaf
 from deedbook_log.checkpoints.keys import LogKeys
-from deedbook_log.checkpoints.log import Log
-from deedbook_log.checkpoints.writer import Writer
+from deedbook_log.checkpoints.log import WorkspaceLog
+from deedbook_log.checkpoints.writer import CheckpointWriter
 
 STEPS = st.lists(st.sampled_from(["event", "a", "b", "torn", "rotate", "again"]), max_size=12)
 
 
 def writer(state, ledger, place):
     keys = LogKeys(ledger.session_id, KeyRing(place / "keys"))
-    return Writer(state, ledger, keys, Log.recent(ledger), lambda made: None), keys
+    return CheckpointWriter(state, ledger, keys, WorkspaceLog.read_recent(ledger), lambda made: None), keys
 
 
 def other(ledger):
@@ -51,33 +51,33 @@ def test_log_read_from_its_newest_checkpoint_is_that_of_the_whole_ledger(tmp_pat
     with Folder.at(place) as state, closing(mine), closing(yours):
         first, keys = writer(state, mine, place)
         second, _ = writer(state, yours, place)
-        keys.settle(first.rotate(lost=False).key)
+        keys.activate(first.rotate(lost=False).key)
         for step in steps:
             if step == "event":
                 yours.append([other(yours)])
             elif step == "torn":
-                mine.append(lambda: [torn(Log.recent(mine))])
+                mine.append(lambda: [torn(WorkspaceLog.read_recent(mine))])
             elif step == "rotate":
-                keys.settle(second.rotate(lost=False).key)
+                keys.activate(second.rotate(lost=False).key)
             elif step == "again":
                 first, _ = writer(state, mine, place)
             else:
                 (first if step == "a" else second).write("asked", [])
         first.write("asked", [])
-        whole = Log.whole(mine)
-        assert stands(Log.recent(mine)) == stands(whole)
-        assert keys.signing(Log.recent(mine)).public == keys.signing(whole).public
+        whole = WorkspaceLog.read_whole(mine)
+        assert stands(WorkspaceLog.read_recent(mine)) == stands(whole)
+        assert keys.load_signing_key(WorkspaceLog.read_recent(mine)).public == keys.load_signing_key(whole).public
         assert logs.audit(place)
 
 
 def test_log_whose_leaves_are_not_what_was_signed_is_refused(tmp_path):
     with Folder.at(tmp_path) as state, closing(shared(tmp_path, durability="os")) as ledger:
         made, keys = writer(state, ledger, tmp_path)
-        keys.settle(made.rotate(lost=False).key)
+        keys.activate(made.rotate(lost=False).key)
         made.write("asked", [])
         leaf = Leaf.of(5, ledger.session_id, made.log.own.tree, made.log.own.head)
         ledger.append([Entry(label(LEAF, "runtime", None), ledger.span(), ledger.root, encode(leaf.payload()))])
-        for read in (Log.recent, Log.whole):
+        for read in (WorkspaceLog.read_recent, WorkspaceLog.read_whole):
             with pytest.raises(LedgerError, match="leaf 5 stands where leaf 1 should"):
                 read(ledger)
         with pytest.raises(LedgerError, match="leaf 5"):
@@ -87,10 +87,10 @@ def test_log_whose_leaves_are_not_what_was_signed_is_refused(tmp_path):
 def test_checkpoint_is_not_signed_with_a_key_that_did_not_sign_the_one_before(tmp_path):
     with Folder.at(tmp_path) as state, closing(shared(tmp_path, durability="os")) as ledger:
         made, keys = writer(state, ledger, tmp_path)
-        keys.settle(made.rotate(lost=False).key)
+        keys.activate(made.rotate(lost=False).key)
         made.write("asked", [])
-        newest = Log.recent(ledger)
+        newest = WorkspaceLog.read_recent(ledger)
         raw = newest.newest.note.splitlines()
         newest.newest = type(newest.newest)(1, "0" * 64, (), "\n".join([raw[0], "2", *raw[2:], ""]))
         with pytest.raises(Exception, match="not the one that signed"):
-            keys.signing(newest)
+            keys.load_signing_key(newest)

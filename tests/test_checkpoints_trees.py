@@ -12,15 +12,15 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.leaves import Leaf
 from deedbook_log.checkpoints import trees
-from deedbook_log.checkpoints.trees import Track
+from deedbook_log.checkpoints.trees import SessionTree
 
 
 @pytest.fixture
 def reads(monkeypatch):
     """Count the lines that are read."""
     counted = []
-    real = trees.link
-    monkeypatch.setattr(trees, "link", lambda raw, place: counted.append(raw) or real(raw, place))
+    real = trees.parse_link
+    monkeypatch.setattr(trees, "parse_link", lambda raw, place: counted.append(raw) or real(raw, place))
     return counted
 
 
@@ -38,12 +38,12 @@ def test_tree_grown_in_any_steps_or_from_any_leaf_is_that_of_the_whole_file(tmp_
     steps = sorted(data.draw(st.sets(st.integers(1, lines - 1), max_size=4)))
     ends = [sum(map(len, stored[:step])) for step in steps]
     with Folder.at(place) as state:
-        track = Track(SESSION)
+        track = SessionTree(SESSION)
         for step, end in zip(steps, ends, strict=True):
             track.advance(state, end, durable=True)
             leaf = Leaf.of(0, SESSION, track.tree, track.head)
             assert leaf.payload() | {"index": 0} == logs.leaf_of(_book(stored), 0, step)
-            again = Track.after(state, SESSION, leaf.tree, leaf.head)
+            again = SessionTree.resume(state, SESSION, leaf.tree, leaf.head)
             assert (again.end, again.covered) == (end, step)
             again.advance(state, durable=True)
             assert again.tree.root == logs.root(logs.tree_of(stored))
@@ -61,14 +61,14 @@ def test_only_new_lines_are_read(tmp_path, reads):
     path = written(tmp_path, 500)
     stored = path.read_bytes().splitlines(keepends=True)
     with Folder.at(tmp_path) as state:
-        track = Track(SESSION)
+        track = SessionTree(SESSION)
         track.advance(state, sum(map(len, stored[:490])), durable=True)
         reads.clear()
         track.advance(state, durable=True)
         assert len(reads) == 10
         leaf = logs.leaf_of(_book(stored), 0, 495)
         reads.clear()
-        Track.after(state, SESSION, Leaf.parse(leaf, "").tree, leaf["head"]).advance(state, durable=True)
+        SessionTree.resume(state, SESSION, Leaf.parse(leaf, "").tree, leaf["head"]).advance(state, durable=True)
         assert len(reads) == 6  # the leaf's own, and the new ones
 
 
@@ -78,7 +78,7 @@ def test_session_is_synced_unless_it_is_durable(tmp_path, monkeypatch, durable):
     monkeypatch.setattr(trees, "DATASYNC", synced.append)
     written(tmp_path, 3)
     with Folder.at(tmp_path) as state:
-        Track(SESSION).advance(state, durable=durable)
+        SessionTree(SESSION).advance(state, durable=durable)
     assert len(synced) == (not durable)
 
 
@@ -89,7 +89,7 @@ def test_file_with_fewer_lines_than_its_leaf_is_refused(tmp_path, left):
     leaf = Leaf.parse(logs.leaf_of(_book(stored), 0), "")
     path.write_bytes(b"".join(stored[:left]))
     with Folder.at(tmp_path) as state, pytest.raises(LedgerError, match="covers its first 6 lines"):
-        Track.after(state, SESSION, leaf.tree, leaf.head)
+        SessionTree.resume(state, SESSION, leaf.tree, leaf.head)
 
 
 def test_file_whose_line_is_another_than_its_leaf_names_is_refused(tmp_path):
@@ -98,10 +98,10 @@ def test_file_whose_line_is_another_than_its_leaf_names_is_refused(tmp_path):
     leaf = Leaf.parse(logs.leaf_of(_book(stored), 0, 4), "")
     with Folder.at(tmp_path) as state:
         with pytest.raises(LedgerError, match="another one now"):
-            Track.after(state, SESSION, leaf.tree, "0" * 64)
+            SessionTree.resume(state, SESSION, leaf.tree, "0" * 64)
         path.unlink()
         with pytest.raises(LedgerError, match="its file is gone"):
-            Track.after(state, SESSION, leaf.tree, leaf.head)
+            SessionTree.resume(state, SESSION, leaf.tree, leaf.head)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_file_that_is_not_what_was_written_is_not_read_on(tmp_path, change, matc
     path = written(tmp_path, 6)
     stored = path.read_bytes().splitlines(keepends=True)
     with Folder.at(tmp_path) as state:
-        track = Track(SESSION)
+        track = SessionTree(SESSION)
         track.advance(state, sum(map(len, stored[:3])), durable=True)
         path.write_bytes(b"".join(change(stored)))
         with pytest.raises(LedgerError, match=match):

@@ -56,7 +56,7 @@ def test_name_that_two_distributions_offer_is_refused_with_both(hello: Place):
     hello.offer("commands", "hello", HELLO, distribution="other")
     ran = hello.run("hello", "Ada", status=1)
     assert ran.err == (
-        "error: deedbook hello is offered by offered_hello and other_hello; uninstall all but one [PLUGIN_BROKEN]\n"
+        "error: deedbook hello is offered by offered-hello and other-hello; uninstall all but one [PLUGIN_BROKEN]\n"
     )
     assert "uninstall all but one" in hello.run("--help", status=0).out
 

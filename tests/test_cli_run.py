@@ -6,7 +6,7 @@ import re
 import pytest
 from commandline import Place, play, report, verdict
 
-from deedbook.cli.output import worded
+from deedbook.cli.output import format_error
 from deedbook.format.errors import fault
 
 HOSTILE = "Say hello to Ada\x1b[2J\x1b]0;owned\x07\u202e\u2066evil\x9b31m"
@@ -256,11 +256,12 @@ def test_call_that_wants_a_person_exits_3(place: Place):
 
 def test_error_says_whether_it_is_a_denial_or_waits_for_a_person():
     """Other commands print a request for a person as an error, without what the ledger says of it."""
-    assert worded(fault("GATE_DENIED", "no")) == "denied: no [GATE_DENIED]"
+    assert format_error(fault("GATE_DENIED", "no")) == "denied: no [GATE_DENIED]"
     assert (
-        worded(fault("NEEDS_HUMAN", "a person looks first")) == "waits for a person: a person looks first [NEEDS_HUMAN]"
+        format_error(fault("NEEDS_HUMAN", "a person looks first"))
+        == "waits for a person: a person looks first [NEEDS_HUMAN]"
     )
-    assert worded(fault("TOOL_ERROR", "no")) == "no [TOOL_ERROR]"
+    assert format_error(fault("TOOL_ERROR", "no")) == "no [TOOL_ERROR]"
 
 
 def test_call_of_a_tool_that_fails_exits_1_with_its_own_code(place: Place):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Event, Failed
-from deedbook.format.context import ABSENT, LIVE, MOVES, ContextFold, Note, Recorder, RunContext, advance
+from deedbook.format.context import ABSENT, LIVE, MOVES, ContextFold, LogEntry, Recorder, RunContext, advance
 from deedbook.format.errors import Err, LedgerError, Ok
 from deedbook.format.families import CATALOGUE
 from deedbook.format.schema import Schemas, data_folder
@@ -170,7 +170,7 @@ def test_notes_move_nothing_and_stand_in_order_even_after_the_end(book):
     book.use("halt")
     book.use("note", {"n": 2})
     assert book.recorder.state == "HALTED"
-    assert book.recorder.context.log == (Note("loop.turn", {"n": 1}), Note("loop.turn", {"n": 2}))
+    assert book.recorder.context.log == (LogEntry("loop.turn", {"n": 1}), LogEntry("loop.turn", {"n": 2}))
 
 
 def test_new_run_begins_with_nothing_of_the_one_before(book):

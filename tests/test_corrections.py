@@ -12,15 +12,15 @@ from commandline import SCHEMAS, Place, starter
 from dying import deaths
 
 from deedbook.contract import Event
-from deedbook.format.amendments import AmendmentsFold, Unfit, patched
+from deedbook.format.amendments import AmendmentsFold, InvalidPatch, apply_patch
 from deedbook.format.files import Folder
 from deedbook.format.folds import fold
 from deedbook.format.reader import read
 from deedbook.kernel import open_kernel
 from deedbook.maintenance.erasing import erase
 from deedbook.maintenance.excising import excise
-from deedbook.maintenance.finishing import promised
-from deedbook.maintenance.opening import opened
+from deedbook.maintenance.finishing import pending_cleanup
+from deedbook.maintenance.opening import open_ledger
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.verify import verify_file
@@ -97,7 +97,7 @@ def test_amended_event_is_shown_as_it_was_recorded_and_as_it_is_said_now(place):
         "reason": "a slip", "by": "local",
     }  # fmt: skip
     tree = place.here("tree", session, status=0).out
-    assert "ok: COMPLETED  (said otherwise by event " in tree
+    assert "ok: COMPLETED  (amended by event " in tree
     assert f"event {seq} is said otherwise: /reason = no code (by local: a slip)" in tree
     story = place.here("replay", session, status=0).out
     assert "session.end: ok: COMPLETED" in story
@@ -134,11 +134,11 @@ def test_amendments_are_made_in_order_and_may_be_amended_themselves():
         amendment(7, 1, {"at": "/absent/x", "value": 1}),
     ]
     state = fold(AmendmentsFold(), [first, *told])
-    assert state.said(first) == {"text": "d", "more": [2], "new": {"x": 2}}
+    assert state.amended_payload(first) == {"text": "d", "more": [2], "new": {"x": 2}}
     assert first.payload == {"text": "a", "more": [1, 2]}
     assert [each.seq for each in state.of(1)] == [2, 3, 7]
     withdrawn = fold(AmendmentsFold(), [first, told[0], amendment(3, 2, {"at": "/patch", "value": []})])
-    assert withdrawn.said(first) == first.payload
+    assert withdrawn.amended_payload(first) == first.payload
 
 
 @for_each("change", [
@@ -146,17 +146,17 @@ def test_amendments_are_made_in_order_and_may_be_amended_themselves():
     {"at": "/list/x/y", "value": 1}, {"at": "/a~2", "value": 1}, {"at": "/text/x", "value": 1}, {"value": 1}, 7,
 ])  # fmt: skip
 def test_change_that_does_not_fit_is_refused(change):
-    with pytest.raises(Unfit):
-        patched({"text": "a", "list": [1, 2]}, [change])
+    with pytest.raises(InvalidPatch):
+        apply_patch({"text": "a", "list": [1, 2]}, [change])
 
 
 @pytest.mark.parametrize(("args", "why"), [
     (["99", "--set", "/args/text=1"], "there is no event 99"),
     (["3", "--set", "/nothing/x=1"], "there is no 'nothing'; there are args, tool_name"),
-    (["3", "--set", "/args=1"], "it would be no tool.call any more"),
+    (["3", "--set", "/args=1"], "the result would be no valid tool.call"),
     (["3", "--set", "/args/text"], "has no `=`"),
     (["3", "--set", "/args/text=no json"], "not acceptable JSON"),
-    (["3"], "there is nothing to say otherwise"),
+    (["3"], "the patch is empty"),
     (["3", "--set", "/args/text=1", "--as", "nobody"], "principal 'nobody' is not declared"),
 ])  # fmt: skip
 def test_amendment_that_cannot_be_is_refused_and_nothing_is_written(place, args, why):
@@ -326,11 +326,11 @@ def test_recovery_finishes_what_was_killed(place):
 
 def kill_between(site: Site, session: str) -> None:
     """Leave an excision that was recorded and not done."""
-    with Folder.at(site.state) as state, suppress(ZeroDivisionError), promised(state, session):
-        with opened(site, session, "local") as ledger:
+    with Folder.at(site.state) as state, suppress(ZeroDivisionError), pending_cleanup(state, session):
+        with open_ledger(site, session, "local") as ledger:
             line = ledger.line(3)
             told = {"seq": 3, "payload_hash": line.payload_hash, "size": len(line.payload)}
-            ledger.say({"ledger.excised": [told]}, "x")
+            ledger.append_events({"ledger.excised": [told]}, "x")
         raise ZeroDivisionError
 
 

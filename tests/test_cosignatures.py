@@ -48,13 +48,13 @@ def test_line_of_the_published_example_is_taken_apart():
 @given(st.integers(0, MAX_TIME))
 def test_witness_is_believed_about_when_it_saw_a_checkpoint(time):
     note = Note.parse(str(cosigned(time)))
-    assert WITNESS.public.seen(note) == time
+    assert WITNESS.public.cosigned_at(note) == time
     assert note.signed_by(LOG.public)
 
 
 def test_newest_of_several_times_counts():
     first, second = cosigned(5), WITNESS.cosign(TEXT, 9)
-    assert WITNESS.public.seen(Note(first.text, (*first.signatures, second))) == 9
+    assert WITNESS.public.cosigned_at(Note(first.text, (*first.signatures, second))) == 9
 
 
 @for_each(
@@ -73,7 +73,7 @@ def test_newest_of_several_times_counts():
     ids=["none", "other text", "other key", "other name", "no line", "zeros", "no time", "far time", "one bad of two"],
 )
 def test_witness_did_not_see_what_it_did_not_sign(note):
-    assert WITNESS.public.seen(note) is None
+    assert WITNESS.public.cosigned_at(note) is None
 
 
 def test_key_reads_as_it_is_written_and_a_plain_key_becomes_one():

@@ -13,7 +13,7 @@ from failing import BROKEN_DISK, failing, only
 from deedbook import Err, Failed, Ok, deny
 from deedbook.call.handlers import Outcome
 from deedbook.format.errors import LedgerError
-from deedbook.format.events import said
+from deedbook.format.events import split_label
 from deedbook.ledger.ledger import WorkspaceLedger
 
 
@@ -118,7 +118,7 @@ def test_beginning_of_a_session_is_durable_before_its_head_is_recorded(lab, disk
     append = WorkspaceLedger.append
 
     def noting(self, entries, **how):
-        synced.append((disk.mine > 0, [said(entry.label)[0] for entry in entries]))
+        synced.append((disk.mine > 0, [split_label(entry.label)[0] for entry in entries]))
         return append(self, entries, **how)
 
     with pytest.MonkeyPatch.context() as patch:

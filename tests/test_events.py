@@ -14,7 +14,16 @@ from deedbook.format import events, sealed
 from deedbook.format.canonical import encode
 from deedbook.format.detectors import has_card
 from deedbook.format.errors import LedgerError
-from deedbook.format.events import Entry, Spans, first_hash, first_workspace_hash, label, line_prefix, said, seal_line
+from deedbook.format.events import (
+    Entry,
+    Spans,
+    first_hash,
+    first_workspace_hash,
+    label,
+    line_prefix,
+    seal_line,
+    split_label,
+)
 from deedbook.format.families import CATALOGUE
 
 SESSION, TRACE, SPAN = "s-1_A", "7a" * 16, "00000000000000ab"
@@ -46,8 +55,8 @@ def test_label_says_what_happened_and_said_reads_it_back():
         "actor": "agent",
         "principal": "ada@example.org",
     }
-    assert said(made) == ("tool.call", "agent", "ada@example.org")
-    assert said(label("tool.call", "agent", None)) == ("tool.call", "agent", None)
+    assert split_label(made) == ("tool.call", "agent", "ada@example.org")
+    assert split_label(label("tool.call", "agent", None)) == ("tool.call", "agent", None)
 
 
 @for_each(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deedbook import Decision, Err
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import BindingError
-from deedbook.kernel import bound_for_judging
+from deedbook.kernel import bindings_for_judging
 from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.judge import DecisionContext
@@ -156,7 +156,7 @@ def explained(lab: Any, ability: str, args: Any, **facts: Any) -> Explanation:
 
     raw = admit(args)
     when = DecisionContext("2026-01-02T03:04:05.006Z", "s", {"session.calls": {}, **facts})
-    with bound_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
+    with bindings_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
         caller = Caller(principal=LOCAL, actor="user", scope=EVERYTHING)
         asking = DecisionInput(bindings, caller, ability, decode(raw), raw, when)
         return explain(asking, lambda gate, call: None, lambda section, name, pointer: "")

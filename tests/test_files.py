@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from deedbook.format import files
 from deedbook.format.errors import FileRefused
-from deedbook.format.files import DRAFT, Conflict, Folder, Found
+from deedbook.format.files import DRAFT, Conflict, DirectoryEntry, Folder
 
 
 def digest(data):
@@ -229,7 +229,7 @@ def test_sub_holds_a_folder_of_its_own(root, folder):
 def test_make_is_fine_with_what_exists(root, folder):
     folder.make("a/b")
     folder.make("a/b")
-    assert folder.scan("a") == [Found("b", True, 0)]
+    assert folder.scan("a") == [DirectoryEntry("b", True, 0)]
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_scan_leaves_out_links_special_files_and_names_no_path_may_have(root, fo
     for name in (b"new\nline", b"\xff", DRAFT.encode()):
         with open(os.path.join(os.fsencode(root), name), "wb"):
             pass
-    assert folder.scan() == [Found("plain", False, 5), Found("sub", True, 0)]
-    assert folder.scan("sub") == [Found("deep", False, 4)]
+    assert folder.scan() == [DirectoryEntry("plain", False, 5), DirectoryEntry("sub", True, 0)]
+    assert folder.scan("sub") == [DirectoryEntry("deep", False, 4)]
 
 
 @pytest.mark.parametrize("path", ["folder-link", "plain", "pipe", "..", "/"])
@@ -694,7 +694,7 @@ def test_writer_never_gets_outside_while_a_folder_is_swapped_for_a_link(folder, 
 def test_scan_never_lists_outside_while_a_folder_is_swapped_for_a_link(folder, swapped_folder):
     (swapped_folder / "only-outside").touch()
     given, _ = tried(lambda: tuple(folder.scan("sub")), 1000)
-    assert given <= {(Found("a", False, 4),)}
+    assert given <= {(DirectoryEntry("a", False, 4),)}
 
 
 def test_reader_never_follows_while_a_file_is_swapped_for_a_link(root, folder):

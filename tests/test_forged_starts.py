@@ -31,7 +31,7 @@ def shop(tmp_path, monkeypatch):
 def call(shop, **options):
     """Start once and call the ability that the policy denies; return the result and the charter's digest."""
     with open_kernel(shop.root, catalogue=shop.catalogue(), **options) as opened, opened.session() as session:
-        return session.call("echo", {"text": "hi"}), opened.opened.charter.digest
+        return session.call("echo", {"text": "hi"}), opened.active_charter.charter.digest
 
 
 def named(shop):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from deedbook import Decision, Failed, GateSpec, Ok, Skill
 from deedbook.charter.changes import compare
 from deedbook.contract import Principal
-from deedbook.kernel import bound_for_judging
+from deedbook.kernel import bindings_for_judging
 from deedbook.policy.bound import Caller, Scope
 from deedbook.policy.callers import restore_caller, skill_scope
 from deedbook.policy.commands import fits, problem
@@ -293,12 +293,12 @@ def test_who_goes_on_after_an_approval_has_the_same_commands(lab, going):
 
 def test_what_is_recorded_is_judged_alike_again(lab, going):
     going(lambda run: [attempt(run, {"command": each}) for each in ("git status", "rm x", "ls", "git;ls")])
-    with bound_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
+    with bindings_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
         found = [each for each in rejudge(lab.ledger(), bindings) if each.call.ability == "shell"]
     assert [each.change for each in found] == ["same"] * 4
     assert [each.call.outcome for each in found] == ["allow", "deny", "allow", "deny"]
     lab.write("skills/go/SKILL.md", "---\nname: go\ndescription: Goes.\nallowed-tools: Bash(rm:*)\n---\n")
-    with bound_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
+    with bindings_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
         found = [each for each in rejudge(lab.ledger(), bindings) if each.call.ability == "shell"]
     assert [each.change for each in found] == ["denied", "allowed", "denied", "same"]
 

@@ -11,7 +11,7 @@ from ledgers import forge
 
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
-from deedbook.format.heads import Head, gaps, recorded, unrecorded
+from deedbook.format.heads import Head, find_gaps, find_unrecorded, list_heads
 from deedbook.kernel import open_kernel, write
 from deedbook.ledger.ledger import Ledger
 from deedbook.maintenance.upkeep import close_session, discard_session
@@ -135,12 +135,12 @@ def test_head_that_was_recorded_after_a_cut_does_not_hide_the_earlier_one(copy: 
 
 def test_every_head_of_a_session_is_compared_by_its_hash(copy: Place, run: str):
     kept = copy.path / ".deedbook"
-    heads = [head for head in recorded(kept) if head.session == run]
+    heads = [head for head in list_heads(kept) if head.session == run]
     assert [head.state for head in heads] == ["open", "ended"]
-    assert list(gaps(kept, heads)) == []
+    assert list(find_gaps(kept, heads)) == []
     false = Head(run, 2, "0" * 64, "open")
-    assert [gap.check for gap in gaps(kept, [false, *heads, false])] == ["envelope_hash of line 2"]
-    assert [gap.check for gap in gaps(kept, [false, Head(run, 9999, "0" * 64, "ended")])] == [
+    assert [gap.check for gap in find_gaps(kept, [false, *heads, false])] == ["envelope_hash of line 2"]
+    assert [gap.check for gap in find_gaps(kept, [false, Head(run, 9999, "0" * 64, "ended")])] == [
         "events",
         "envelope_hash of line 2",
     ]
@@ -263,7 +263,7 @@ def test_session_whose_folder_was_removed_before_it_was_locked_does_not_begin(co
         return ledger
 
     monkeypatch.setattr(Ledger, "create", late)
-    with open_kernel(copy.path) as kernel, pytest.raises(LedgerError, match="Begin again"):
+    with open_kernel(copy.path) as kernel, pytest.raises(LedgerError, match="Start it again"):
         kernel.session()
 
 
@@ -313,5 +313,5 @@ def test_sessions_of_the_lab_are_all_known(lab):
         for _ in range(3):
             with kernel.session() as session:
                 session.call("pay", {})
-                assert unrecorded(lab.state, session.id) is None
-    assert [unrecorded(lab.state, place.name) for place in (lab.state / "sessions").iterdir()] == [None] * 3
+                assert find_unrecorded(lab.state, session.id) is None
+    assert [find_unrecorded(lab.state, place.name) for place in (lab.state / "sessions").iterdir()] == [None] * 3

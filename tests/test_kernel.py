@@ -11,7 +11,7 @@ import pytest
 
 from deedbook import DeedbookError, HandlerSpec, deny, open_kernel
 from deedbook.format.errors import BindingError, LedgerError, SessionRefused, fault
-from deedbook.format.reader import read, sessions
+from deedbook.format.reader import list_sessions, read
 from deedbook.format.release import VERSION
 from deedbook_testing import Lab
 
@@ -161,7 +161,7 @@ def test_session_whose_head_cannot_be_written_down_does_not_begin(lab, monkeypat
     monkeypatch.setattr("deedbook.call.identity.Identity.head", full)
     with pytest.raises(LedgerError):
         kernel.session()
-    (one,) = sessions(kernel.state)
+    (one,) = list_sessions(kernel.state)
     assert one.state == "interrupted"
 
 
@@ -234,7 +234,7 @@ def test_sessions_begin_in_many_threads_and_all_heads_are_written_down(lab):
     assert len(set(ids)) == 24
     heads = [event.payload for event in read(lab.state / "workspace") if event.type == "ledger.session"]
     assert {head["session_id"] for head in heads if head["state"] == "ended"} == set(ids)
-    assert [each.state for each in sessions(kernel.state)] == ["ended"] * 24
+    assert [each.state for each in list_sessions(kernel.state)] == ["ended"] * 24
 
 
 def test_charter_is_recorded_once_and_again_when_it_changed(lab):

@@ -14,7 +14,7 @@ from deedbook.format.errors import IntakeError, LedgerError
 from deedbook.format.events import BARE, Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.format.sealed import Rules, Sealer, open_value, opened
+from deedbook.format.sealed import Rules, Sealer, open_value, open_values
 from deedbook.ledger.ledger import Ledger
 
 # --- appending --------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_sealed_values_lie_beside_the_ledger_and_open_again(tmp_path):
     assert b"second" not in (tmp_path / NAME).read_bytes()
     with Folder.at(tmp_path) as folder:
         assert open_value(folder, first["payload"]["text"]) == "with [secret:gh] inside"
-        assert opened(folder, second["payload"]) == {"text": "second"}
+        assert open_values(folder, second["payload"]) == {"text": "second"}
     assert {entry.name for entry in (tmp_path / "sealed").iterdir()} == {
         line["payload"]["text"]["$sealed"] for line in (first, second)
     }
@@ -323,7 +323,7 @@ def test_subscribers_that_fail_break_the_ledger(tmp_path):
     ledger = begin(tmp_path)
     ledger.subscribe(fail)
     for _ in range(2):
-        with pytest.raises(LedgerError, match="live state is not the ledger's any more") as caught:
+        with pytest.raises(LedgerError, match="live state differs from the ledger") as caught:
             ledger.append([note(ledger)])
         assert code(caught) == "LEDGER_BROKEN"
     ledger.close()

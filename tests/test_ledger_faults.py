@@ -16,7 +16,7 @@ from writing import NAME, again, begin, checked, code, note, types
 from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.ledger import journal
 from deedbook.ledger.ledger import Ledger
 
@@ -90,7 +90,7 @@ def test_failing_write_is_cut_back_and_not_acknowledged(tmp_path, monkeypatch, p
     before = (tmp_path / NAME).read_bytes()
     with monkeypatch.context() as patch:
         failing(patch, half_then_fail)
-        with pytest.raises(LedgerError, match="the ledger is as it was") as caught:
+        with pytest.raises(LedgerError, match="the ledger is unchanged") as caught:
             ledger.append([note(ledger)])
     assert caught.value.error.retryable
     assert (tmp_path / NAME).read_bytes() == before
@@ -230,7 +230,7 @@ def sound_with(place: Path, acknowledged: list[str]) -> None:
         ledger.append([note(ledger, "at last")], durable=True)
     checked(place)
     with Folder.at(place) as folder:
-        texts = [opened(folder, event.payload).get("text") for event in read(place)]
+        texts = [open_values(folder, event.payload).get("text") for event in read(place)]
     assert [text for text in texts if text in acknowledged] == acknowledged
 
 

@@ -97,7 +97,7 @@ def test_threads_write_one_chain(tmp_path):
 def test_writer_whose_file_is_not_as_long_as_its_chain_says_breaks_the_ledger(tmp_path):
     ledger = begin(tmp_path)
     ledger._journal.end -= 1
-    with pytest.raises(LedgerError, match="the chain does not stand where the file ends"):
+    with pytest.raises(LedgerError, match="the chain does not end where the file ends"):
         ledger.append([note(ledger)])
     ledger.close()
     assert len(checked(tmp_path)) == 1

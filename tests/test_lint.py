@@ -7,8 +7,9 @@ import jsonschema_rs
 import pytest
 from cases import for_each
 
-from deedbook.format import effort, lint, schema
+from deedbook.format import lint, schema
 from deedbook.format.errors import SchemaError
+from deedbook.format.schema_cost import SchemaCost
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 IRREGULAR = "is no regular expression that runs in linear time (no look-around, no \\1)"
@@ -142,17 +143,17 @@ def test_lint_is_at_least_as_strict_as_the_meta_schema_of_the_draft(keyword: str
 # --- effort -----------------------------------------------------------------------------------------------------------
 
 
-def test_effort_counts_each_use_of_a_definition() -> None:
+def test_schema_cost_counts_each_use_of_a_definition() -> None:
     twice = {"$defs": {"a": {"items": {}}}, "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
-    assert effort.Effort({}).unfolded() == 1
-    assert effort.Effort({"properties": {"a": {"type": "string"}, "b": {"items": {"type": "string"}}}}).unfolded() == 4
-    assert effort.Effort(twice).unfolded() == 1 + 2 * (1 + 2)
-    assert effort.Effort({"properties": {"a": {"$ref": "#"}}}).unfolded() == 3
+    assert SchemaCost({}).unfolded() == 1
+    assert SchemaCost({"properties": {"a": {"type": "string"}, "b": {"items": {"type": "string"}}}}).unfolded() == 4
+    assert SchemaCost(twice).unfolded() == 1 + 2 * (1 + 2)
+    assert SchemaCost({"properties": {"a": {"$ref": "#"}}}).unfolded() == 3
 
 
-def test_effort_tells_how_deep_a_value_can_be_explained() -> None:
+def test_schema_cost_tells_how_deep_a_value_can_be_explained() -> None:
     tree = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}
     twice = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}
-    assert effort.Effort({"items": {"type": "string"}}).depth_within(100) == 64
-    assert effort.Effort(tree).depth_within(1_000) == 64
-    assert 5 < effort.Effort(twice).depth_within(1_000) < 10
+    assert SchemaCost({"items": {"type": "string"}}).depth_within(100) == 64
+    assert SchemaCost(tree).depth_within(1_000) == 64
+    assert 5 < SchemaCost(twice).depth_within(1_000) < 10

@@ -6,7 +6,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.format.markdown import block, escaped, front, quoted, row
+from deedbook.format.markdown import block, escape, front, quote, row
 from deedbook.workspace.documents import parse_front_matter
 
 
@@ -28,15 +28,15 @@ from deedbook.workspace.documents import parse_front_matter
     ],
 )
 def test_nothing_in_a_text_means_anything_to_markdown(text, wanted):
-    got = escaped(text)
+    got = escape(text)
     assert "\n" not in got
     assert "\x1b" not in got
     assert wanted is None or got == wanted
 
 
 def test_quotation_stays_one_whatever_its_lines_hold():
-    assert quoted("a\n\n---\nb: c") == ["> a", ">", r"> \---", "> b: c"]
-    assert quoted("") == [">"]
+    assert quote("a\n\n---\nb: c") == ["> a", ">", r"> \---", "> b: c"]
+    assert quote("") == [">"]
 
 
 @given(st.recursive(st.text() | st.integers(-9, 9), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))

@@ -24,9 +24,9 @@ from deedbook.format.errors import MemoryRefused
 from deedbook.format.events import Entry, label
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import load_workspace
-from deedbook_memory.book import Book, history
-from deedbook_memory.legacy import items, take_over
-from deedbook_memory.recall import Memory, Name
+from deedbook_memory.book import MemoryBook, read_history
+from deedbook_memory.legacy import list_items, take_over
+from deedbook_memory.recall import EntryName, Memory
 from deedbook_memory.store import NAME
 
 OLD = {"schema_version": "1.0", "world": {"City": "Rome"}, "notes": [{"id": "n 1", "text": "tea"}, "plain"], "mood": 3}
@@ -90,8 +90,8 @@ def test_store_that_is_not_sound_costs_a_reading_and_nothing_else(lab_with_entri
     with lab.session() as session:
         assert kept(session) == {"a": 1}
     shut(lab)
-    with Book(lab.path / ".deedbook") as book:
-        assert book.found.what == "sound"
+    with MemoryBook(lab.path / ".deedbook") as book:
+        assert book.stored.state == "sound"
     assert folded(lab) == folded(lab, afresh=True) == ENTRIES
 
 
@@ -117,7 +117,7 @@ def test_store_of_a_later_form_is_refused_and_never_touched(lab_with_entries):
         assert (code(refused), "v9" in why(refused)) == ("MEMORY_FUTURE", True)
     shut(lab)
     with pytest.raises(MemoryRefused, match="v9"):
-        Book(lab.path / ".deedbook", afresh=True)
+        MemoryBook(lab.path / ".deedbook", afresh=True)
     assert place.read_bytes() == later
 
 
@@ -147,8 +147,8 @@ def test_store_of_an_older_form_is_moved_aside_kept_and_taken_over(lab):
     assert {each.payload["pointer"] for each in imported} == {"/world/City", "/notes/0", "/notes/1", "/mood"}
     copy = lab.path / ".deedbook" / snapshot.payload["kept"]
     assert (copy.read_bytes(), copy.stat().st_mode & 0o222) == (raw, 0)
-    with Book(lab.path / ".deedbook") as book:
-        assert book.found.what == "sound"
+    with MemoryBook(lab.path / ".deedbook") as book:
+        assert book.stored.state == "sound"
     place.write_bytes(raw)
     with lab.session() as session:
         assert kept(session, "legacy") == TAKEN
@@ -160,7 +160,7 @@ def test_what_must_never_be_remembered_is_not_taken_over_either(lab):
     with lab.session():
         pass
     raw = json.dumps({"cards": ["4111 1111 1111 1111"], "fine": 1}).encode()
-    with open_own_ledger(load_workspace(lab.path)) as own, Book(lab.state) as book:
+    with open_own_ledger(load_workspace(lab.path)) as own, MemoryBook(lab.state) as book:
         taken = take_over(own, book, raw, None)
         assert (taken.entries, taken.left_out, taken.again) == (1, 1, False)
         assert take_over(own, book, raw, None).again is True
@@ -168,7 +168,7 @@ def test_what_must_never_be_remembered_is_not_taken_over_either(lab):
             with pytest.raises(MemoryRefused):
                 take_over(own, book, wrong, None)
         with pytest.raises(MemoryRefused, match="present form"):
-            take_over(own, book, book.rendered(), None)
+            take_over(own, book, book.render(), None)
     assert folded(lab) == {(None, LEGACY, "fine"): 1}
 
 
@@ -178,7 +178,7 @@ def test_what_must_never_be_remembered_is_not_taken_over_either(lab):
     )
 )
 def test_everything_that_an_old_store_says_gets_a_key_of_its_own(said):
-    found = list(items(said))
+    found = list(list_items(said))
     assert all(is_key(each.key) for each in found)
     assert len({each.key for each in found}) == len({each.pointer for each in found}) == len(found)
 
@@ -262,7 +262,7 @@ def test_versions_only_go_up_one_by_one_whatever_comes(steps):
             "retract": ({**said, **LINKS, "reason": "r"}, "memory.retracted"),
             "noise": ({"proposal": [], "version": None}, "memory.committed"),
         }[what]
-        memory.take(event(seq, kind, payload))
+        memory.apply(event(seq, kind, payload))
         for name, slot in memory.slots.items():
             assert slot.version - before.get(name, 0) in (0, 1)
             before[name] = slot.version
@@ -270,15 +270,15 @@ def test_versions_only_go_up_one_by_one_whatever_comes(steps):
 
 def test_payload_that_was_taken_out_leaves_a_key_that_goes_on():
     memory = Memory()
-    memory.take(event(1, "memory.proposed", {"$excised": "0" * 64}))
-    memory.take(event(2, "memory.checked", {"proposal": "p", "ok": True, "checks": []}, parent=f"{1:016x}"))
+    memory.apply(event(1, "memory.proposed", {"$excised": "0" * 64}))
+    memory.apply(event(2, "memory.checked", {"proposal": "p", "ok": True, "checks": []}, parent=f"{1:016x}"))
     said = {"persona": None, "zone": "observation", "key": "a"}
-    memory.take(event(3, "memory.committed", {"proposal": "p", **said, "version": 1}))
+    memory.apply(event(3, "memory.committed", {"proposal": "p", **said, "version": 1}))
     entry = {"schema_version": "v1", "zone": "observation", "key": "a", "value": "anew"}
-    memory.take(event(4, "memory.proposed", {"proposal": "q", "persona": None, "entry": entry, **LINKS}))
-    memory.take(event(5, "memory.committed", {"proposal": "q", **said, "version": 2}))
-    slot = memory.slot(Name(None, "observation", "a"))
-    assert (slot.version, slot.holds["entry"]["value"]) == (2, "anew")
+    memory.apply(event(4, "memory.proposed", {"proposal": "q", "persona": None, "entry": entry, **LINKS}))
+    memory.apply(event(5, "memory.committed", {"proposal": "q", **said, "version": 2}))
+    slot = memory.get_slot(EntryName(None, "observation", "a"))
+    assert (slot.version, slot.content["entry"]["value"]) == (2, "anew")
 
 
 def test_what_is_taken_out_of_the_ledger_is_known_nowhere_any_more(lab_with_entries):
@@ -288,11 +288,13 @@ def test_what_is_taken_out_of_the_ledger_is_known_nowhere_any_more(lab_with_entr
     store = lab.path / ".deedbook" / NAME
     assert "zwei" in store.read_text()
     seq = next(each.seq for each in told(lab) if each.payload.get("entry", {}).get("value") == "zwei")
-    with Book(lab.path / ".deedbook", saves=True) as book:
+    with MemoryBook(lab.path / ".deedbook", saves=True) as book:
         place.here("ledger", "excise", "workspace", str(seq), "--reason", "private", "--yes", status=0)
         assert not store.exists()
         book.refresh()
-        (entry,) = [book.told(Name(None, "decision", key), slot) for key, slot in book.entries(None, "decision")]
+        (entry,) = [
+            book.describe(EntryName(None, "decision", key), slot) for key, slot in book.list_entries(None, "decision")
+        ]
         assert (entry["erased"], entry["version"]) == (True, 1)
     assert "zwei" not in store.read_text()
     with lab.session() as session:
@@ -328,7 +330,7 @@ def test_eight_processes_count_one_key_and_lose_nothing(lab):
         worker.join(60)
         assert worker.exitcode == 0
     assert folded(lab) == {(None, "observation", "n"): 24}
-    changes = list(history(lab.state))
+    changes = list(read_history(lab.state))
     assert [each.version for each in changes if each.what == "committed"] == list(range(1, 25))
     assert {each.what for each in changes} <= {"committed", "refused"}
 

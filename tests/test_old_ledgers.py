@@ -19,8 +19,8 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.kernel import open_kernel
-from deedbook.maintenance.imports import imports
-from deedbook.maintenance.opening import own
+from deedbook.maintenance.imports import list_imports
+from deedbook.maintenance.opening import open_workspace_ledger
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.verification.imports import compare_imports
@@ -130,13 +130,13 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next(place, left):
         with (
             OldFile.open(place.path / "x") as old,
             Folder.at(source.state) as state,
-            own(Site.of(source)) as ledger,
+            open_workspace_ledger(Site.of(source)) as ledger,
         ):
             import_ledger(state, ledger, old, old.verify(), by="local", as_is=None)
 
     died = deaths(take, again=lambda: clear(source.state, raw), left=left)
     assert died > 5
-    found = [each for each in imports(source.state) if each.size == len(raw)]
+    found = [each for each in list_imports(source.state) if each.size == len(raw)]
     assert len(found) == 1
     assert found[0].place(source.state).read_bytes() == raw
     assert place.here("verify", status=0)

@@ -12,14 +12,14 @@ import pytest
 
 from deedbook.format.errors import fault
 from deedbook.format.files import Folder
-from deedbook.format.reader import read, sessions
+from deedbook.format.reader import list_sessions, read
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import open_kernel
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.liveness import FOLDER
-from deedbook.ledger.processes import survey
+from deedbook.ledger.processes import read_processes
 from deedbook.ledger.recovery import REASON
-from deedbook.maintenance.closing import Recovered, close
+from deedbook.maintenance.closing import RecoveryResult, close
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -95,12 +95,12 @@ def bare(lab):
 
 def listed(place):
     with Folder.at(place / ".deedbook") as state:
-        return {each.id: each.state for each in sessions(state)}
+        return {each.id: each.state for each in list_sessions(state)}
 
 
 def surveyed(place):
     with Folder.at(place / ".deedbook") as state:
-        return survey(state)
+        return read_processes(state)
 
 
 def own(place, kind):
@@ -243,7 +243,7 @@ def test_session_with_missing_lines_is_left_as_it_is_and_reported(begin, bare, l
     assert file.read_bytes() == b""
     assert not lost.parent.exists()
     assert {each["session_id"] for each in own(place, "system.boot")[-1].payload["refused"]} == {cut, gone}
-    assert [line for line in found.lines() if "is left as it is" in line]
+    assert [line for line in found.lines() if "is left unchanged" in line]
 
 
 def test_damaged_session_is_reported_and_not_touched(begin, bare, lab):
@@ -409,8 +409,8 @@ def verified(place):
 
 
 def test_recovery_that_found_nothing_says_nothing():
-    assert not Recovered()
-    assert list(Recovered().lines()) == []
-    refused = Recovered(refused={"s": fault("LEDGER_UNSOUND", "it was cut")})
+    assert not RecoveryResult()
+    assert list(RecoveryResult().lines()) == []
+    refused = RecoveryResult(refused={"s": fault("LEDGER_UNSOUND", "it was cut")})
     assert refused
-    assert list(refused.lines()) == ["session s is left as it is: it was cut"]
+    assert list(refused.lines()) == ["session s is left unchanged: it was cut"]

@@ -12,11 +12,11 @@ from deedbook.contract import Event
 from deedbook.format.errors import BindingError, DeedbookError, SessionRefused
 from deedbook.format.events import new_id
 from deedbook.format.files import Folder
-from deedbook.format.heads import gaps, recorded
+from deedbook.format.heads import find_gaps, list_heads
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.ledger.liveness import FOLDER, Lifeline, living, sweep
-from deedbook.ledger.processes import ProcessesFold, survey
+from deedbook.ledger.liveness import FOLDER, Lifeline, list_living, sweep
+from deedbook.ledger.processes import ProcessesFold, read_processes
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -34,7 +34,7 @@ def types(lab):
 
 def surveyed(lab):
     with Folder.at(lab.state) as state:
-        return survey(state)
+        return read_processes(state)
 
 
 def lifelines(lab):
@@ -67,7 +67,7 @@ def test_first_session_of_a_kernel_comes_with_its_boot_and_each_with_its_run(lab
         "kind": "cold",
         "pid": os.getpid(),
         "kernel": "0.1.0",
-        "charter": kernel.opened.charter.digest,
+        "charter": kernel.active_charter.charter.digest,
     }
     for told, session in ((run, first), (other, second)):
         assert told.payload == {
@@ -212,7 +212,7 @@ def test_fork_of_a_kernel_writes_nothing_when_it_closes(lab):
 
 def living_of(lab):
     with Folder.at(lab.state) as state:
-        return living(state)
+        return list_living(state)
 
 
 def test_process_that_cannot_hold_its_lifeline_begins_no_session(lab):
@@ -236,12 +236,12 @@ def test_process_that_cannot_hold_its_lifeline_begins_no_session(lab):
 def test_lifeline_is_held_until_it_is_released(tmp_path):
     with Folder.at(tmp_path) as state:
         line = Lifeline.hold(state, "ab" * 16)
-        assert living(state) == {"ab" * 16}
+        assert list_living(state) == {"ab" * 16}
         sweep(state)
-        assert living(state) == {"ab" * 16}
+        assert list_living(state) == {"ab" * 16}
         line.release()
         line.release()
-        assert living(state) == frozenset()
+        assert list_living(state) == frozenset()
         assert list((tmp_path / FOLDER).iterdir()) == []
 
 
@@ -252,15 +252,15 @@ def test_what_is_no_lifeline_is_left_alone(tmp_path):
         (tmp_path / FOLDER / ("cd" * 16)).symlink_to("notes.txt")
         (tmp_path / FOLDER / ("ab" * 16)).write_bytes(b"")
         sweep(state)
-        assert living(state) == frozenset()
+        assert list_living(state) == frozenset()
         assert sorted(each.name for each in (tmp_path / FOLDER).iterdir()) == ["cd" * 16, "notes.txt"]
 
 
 def test_no_process_lives_where_none_ever_began(tmp_path):
     with Folder.at(tmp_path) as state:
         sweep(state)
-        assert living(state) == frozenset()
-        assert survey(state).processes == {}
+        assert list_living(state) == frozenset()
+        assert read_processes(state).processes == {}
 
 
 # --- the fold, and what verify holds it to ----------------------------------------------------------------------------
@@ -370,10 +370,10 @@ def test_processes_are_told_in_the_workspace_ledger_alone(tmp_path, kind):
 def test_file_of_another_trace_than_its_run_says_is_found(told: Place):
     """A session can be written anew under its id; its run says which trace it had."""
     state = told.path / ".deedbook"
-    newest = list(recorded(state))[-1]
+    newest = list(list_heads(state))[-1]
     assert newest.trace
-    assert list(gaps(state, [newest])) == []
-    (gap,) = gaps(state, [attrs.evolve(newest, trace="0" * 32)])
+    assert list(find_gaps(state, [newest])) == []
+    (gap,) = find_gaps(state, [attrs.evolve(newest, trace="0" * 32)])
     assert (gap.check, gap.expected, gap.found) == ("trace_id", "0" * 32, newest.trace)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.format.errors import SignatureError
-from deedbook.format.proofs import EMPTY, Checkpoint, Frontier, Tree, includes, is_consistent, leaf_hash
+from deedbook.format.proofs import EMPTY, Checkpoint, Frontier, MerkleTree, includes, is_consistent, leaf_hash
 
 MOST = 33
 LEAVES = [leaf_hash(bytes([n])) for n in range(MOST)]
@@ -26,13 +26,13 @@ def defined(leaves: list[bytes]) -> bytes:
 
 def test_the_vectors_of_rfc_6962_hold() -> None:
     data = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
-    tree = Tree(leaf_hash(bytes.fromhex(each)) for each in data)
+    tree = MerkleTree(leaf_hash(bytes.fromhex(each)) for each in data)
     assert tree.root(1).hex() == "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
     assert tree.root(8).hex() == "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
 
 
 def test_the_root_of_every_size_is_the_defined_one() -> None:
-    tree, edge = Tree(LEAVES), Frontier()
+    tree, edge = MerkleTree(LEAVES), Frontier()
     assert edge.root == EMPTY == tree.root(0)
     for size in range(1, MOST + 1):
         edge.push(LEAVES[size - 1])
@@ -41,7 +41,7 @@ def test_the_root_of_every_size_is_the_defined_one() -> None:
 
 
 def test_every_leaf_is_proved_and_nothing_else_is() -> None:
-    tree = Tree(LEAVES)
+    tree = MerkleTree(LEAVES)
     for size in range(1, MOST + 1):
         root = tree.root(size)
         for index in range(size):
@@ -55,7 +55,7 @@ def test_every_leaf_is_proved_and_nothing_else_is() -> None:
 
 
 def test_every_beginning_is_proved_and_nothing_else_is() -> None:
-    tree = Tree(LEAVES)
+    tree = MerkleTree(LEAVES)
     for new in range(MOST + 1):
         for old in range(new + 1):
             path = tree.consistency(old, new)
@@ -69,7 +69,7 @@ def test_every_beginning_is_proved_and_nothing_else_is() -> None:
 
 @given(st.integers(1, 70), st.data())
 def test_a_proof_with_one_byte_changed_proves_nothing(size: int, data: st.DataObject) -> None:
-    tree = Tree(leaf_hash(b"%d" % n) for n in range(size))
+    tree = MerkleTree(leaf_hash(b"%d" % n) for n in range(size))
     index = data.draw(st.integers(0, size - 1))
     path, root = tree.inclusion(index), tree.root()
     for at, each in enumerate(path):
@@ -83,7 +83,7 @@ def test_a_frontier_of_another_size_is_refused() -> None:
 
 
 def test_trees_refuse_what_they_never_had() -> None:
-    tree = Tree(LEAVES[:3])
+    tree = MerkleTree(LEAVES[:3])
     for ask in (lambda: tree.root(4), lambda: tree.inclusion(3), lambda: tree.consistency(4), lambda: tree.root(-1)):
         with pytest.raises(ValueError, match="tree of"):
             ask()
@@ -107,13 +107,13 @@ def test_what_is_no_checkpoint_is_refused(text: str) -> None:
 
 
 def test_rows_hold_about_twice_the_leaves() -> None:
-    sizes = [len(row) for row in Tree(leaf_hash(b"%d" % n) for n in range(1000))._rows]
+    sizes = [len(row) for row in MerkleTree(leaf_hash(b"%d" % n) for n in range(1000))._rows]
     assert all(below // 2 - 32 <= above <= below // 2 for below, above in pairwise(sizes))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 33])
 def test_tree_that_is_made_at_once_is_the_one_that_grows(size):
-    whole, grown = Tree(leaf_hash(b"%d" % n) for n in range(size)), Tree()
+    whole, grown = MerkleTree(leaf_hash(b"%d" % n) for n in range(size)), MerkleTree()
     for n in range(size):
         grown.push(leaf_hash(b"%d" % n))
     for each in (whole, grown):

@@ -82,10 +82,10 @@ MAY_IMPORT = {
         "deedbook_serve.serving.sockets",
         "deedbook_serve.serving.streams",
         # the witness, a program of its own that listens
-        "deedbook_log.witnessing.listener",
+        "deedbook_log.witnessing.witness_server",
     },
     # and whoever asks a witness that the workspace names
-    "http": {"deedbook_log.witnessing.listener", "deedbook_audit.submission"},
+    "http": {"deedbook_log.witnessing.witness_server", "deedbook_audit.submission"},
     # processes of our own code, which verify parts of what is asked for
     "multiprocessing": {"deedbook_audit.verification.pool"},
     "ctypes": {"programs.supervisor"},

@@ -11,7 +11,7 @@ from writing import NAME, SESSION, TRACE, again, checked, note
 from deedbook.format.errors import FileRefused, LedgerError
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.reader import Listed, read, sessions
+from deedbook.format.reader import SessionSummary, list_sessions, read
 from deedbook.ledger.ledger import Ledger
 
 
@@ -25,9 +25,9 @@ def session(state: Path, name: str, *, texts: int = 2, ended: bool = False, at: 
     return ledger
 
 
-def listed(state: Path) -> list[Listed]:
+def listed(state: Path) -> list[SessionSummary]:
     with Folder.at(state) as folder:
-        return sessions(folder)
+        return list_sessions(folder)
 
 
 def test_read_gives_events_from_a_file_a_path_or_a_folder(tmp_path):
@@ -152,7 +152,9 @@ def test_sessions_are_listed_the_oldest_first_with_what_they_are(tmp_path):
     running = session(tmp_path, "early", at=1_700_000_100.0)
     session(tmp_path, "gone", texts=5, at=1_700_000_200.0).close()
     early, gone, late = listed(tmp_path)
-    assert early == Listed("early", "open", "2023-11-14T22:15:00.000Z", "2023-11-14T22:15:00.000Z", 3, running.head)
+    assert early == SessionSummary(
+        "early", "open", "2023-11-14T22:15:00.000Z", "2023-11-14T22:15:00.000Z", 3, running.head
+    )
     assert (gone.id, gone.state, gone.events) == ("gone", "interrupted", 6)
     assert (late.id, late.state, late.events) == ("late", "ended", 4)
     running.close()
@@ -180,15 +182,15 @@ def test_sessions_without_an_event_are_empty(tmp_path, left):
     folder.mkdir(parents=True)
     for name in left:
         (folder / name).mkdir() if name.endswith("/") else (folder / name).touch()
-    assert listed(tmp_path) == [Listed("a", "empty")]
+    assert listed(tmp_path) == [SessionSummary("a", "empty")]
 
 
 def test_session_that_begins_at_this_moment_is_open_and_not_empty(tmp_path):
     with Folder.at(tmp_path) as state, state.sub("sessions/a", create=True) as folder:
         ledger = Ledger.create(folder, "a", "7a" * 16)
-        assert listed(tmp_path) == [Listed("a", "open")]
+        assert listed(tmp_path) == [SessionSummary("a", "open")]
         ledger.close()
-    assert listed(tmp_path) == [Listed("a", "empty")]
+    assert listed(tmp_path) == [SessionSummary("a", "empty")]
 
 
 def test_sessions_that_cannot_be_read_are_damaged_and_hide_no_other(tmp_path):

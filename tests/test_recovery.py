@@ -13,7 +13,7 @@ import pytest
 
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
-from deedbook.format.reader import read, sessions
+from deedbook.format.reader import list_sessions, read
 from deedbook.ledger.recovery import REASON
 from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.workspace import read_workspace
@@ -65,7 +65,7 @@ def killed(lab):
 
 def listed(lab):
     with Folder.at(lab.state) as state:
-        return [(each.id, each.state) for each in sessions(state)]
+        return [(each.id, each.state) for each in list_sessions(state)]
 
 
 def test_killed_session_is_listed_as_interrupted_and_has_all_that_it_acknowledged(lab, killed):

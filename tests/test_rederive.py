@@ -15,7 +15,7 @@ from ledgers import Book
 
 from deedbook import Decision, Failed
 from deedbook.format.errors import BindingError, LedgerError
-from deedbook.kernel import bound_for_judging
+from deedbook.kernel import bindings_for_judging
 from deedbook.policy.bindings import Bindings
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.recorded import ERASED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER
@@ -25,7 +25,7 @@ from deedbook_audit.rederive import LATE, MUTATED, RejudgedCall, rejudge
 @contextmanager
 def charter(lab: Any) -> Iterator[Bindings]:
     """Bind what the lab's files say now, to judge and nothing else."""
-    with bound_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
+    with bindings_for_judging(read_workspace(lab.path), lab.catalogue()) as bindings:
         yield bindings
 
 

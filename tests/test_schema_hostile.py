@@ -293,7 +293,10 @@ def test_what_became_of_the_document_afterwards_does_not_matter() -> None:
 
 PROBE = """
 import sys
+
+import fastjsonschema, jsonschema_rs
 from deedbook.format import schema
+schema.foreign({}, place="x"), schema._Compiled({})
 seen = []
 sys.addaudithook(lambda event, _: seen.append(event) if event.startswith(("socket.", "open", "urllib")) else None)
 for target in ("http://127.0.0.1:9/s", "file:///etc/passwd", "data:,1"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deedbook.format.canonical import MAX_BYTES, PAYLOAD_DEPTH, decode, encode, encode_payload
 from deedbook.format.errors import FileRefused, IntakeError, LedgerError, SourceError
 from deedbook.format.files import Folder
-from deedbook.format.sealed import MAX_INLINE, Rules, Sealer, is_sealed, open_value, opened
+from deedbook.format.sealed import MAX_INLINE, Rules, Sealer, is_sealed, open_value, open_values
 
 CARD = "4111 1111 1111 1111"
 TOKEN = 'hunter2&="quoted" über/geheim'
@@ -292,7 +292,7 @@ def test_opening_gives_back_what_was_sealed(tmp_path_factory, payload):
     for blob in blobs:
         (folder / "sealed" / blob.digest).write_bytes(blob.data)
     with Folder.at(folder) as held:
-        assert opened(held, decode(raw)) == payload
+        assert open_values(held, decode(raw)) == payload
 
 
 def test_opening_goes_into_sealed_values(beside):

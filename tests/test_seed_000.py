@@ -181,7 +181,7 @@ def test_checklist_skill_with_bad_front_matter_is_never_registered(place: Place,
     place.system("skills/bad/SKILL.md", f"---\n{front}---\n# Bad\n")
     with open_kernel(place.path) as kernel:
         assert "bad" not in kernel.bindings.skills
-        assert any(".system/skills/bad/SKILL.md" in why for why in kernel.opened.charter.set_aside)
+        assert any(".system/skills/bad/SKILL.md" in why for why in kernel.active_charter.charter.set_aside)
 
 
 def test_checklist_protected_write_finds_the_conflict_of_two_writers(place: Place):

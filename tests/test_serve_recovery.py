@@ -9,8 +9,8 @@ import pytest
 
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
-from deedbook.format.reader import read, sessions
-from deedbook.ledger.processes import survey
+from deedbook.format.reader import list_sessions, read
+from deedbook.ledger.processes import read_processes
 from deedbook_serve.client import Runtime
 
 
@@ -41,7 +41,7 @@ def serve(tmp_path):
 
 def processes(place):
     with Folder.at(place / ".deedbook") as state:
-        return list(survey(state).processes.values())
+        return list(read_processes(state).processes.values())
 
 
 def test_session_whose_first_line_is_torn_is_removed_when_the_runtime_begins(serve, tmp_path):
@@ -71,7 +71,7 @@ def test_killed_runtime_is_recovered_by_the_next_and_one_that_is_stopped_needs_n
         f"session {lost} is closed; no call was open",
     ]
     with Folder.at(tmp_path / ".deedbook") as state:
-        assert {each.id: each.state for each in sessions(state)} == {lost: "ended", done: "ended"}
+        assert {each.id: each.state for each in list_sessions(state)} == {lost: "ended", done: "ended"}
     second = processes(tmp_path)[1]
     assert (second.kind, second.state, second.pid) == ("recover", "running", stopped.pid)
     stopped.send_signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ from deedbook_serve.serving.batches import order_actions
 from deedbook_serve.serving.instance_lock import hold_instance_lock
 from deedbook_serve.serving.sockets import get_peer_uid, listen, notify, take_inherited
 from deedbook_serve.serving.streams import MAX_LINE, LineTooLongError, Stream
-from deedbook_serve.serving.wire import failure
+from deedbook_serve.serving.wire import to_error
 
 # --- the order of a batch --------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ def test_lost_answer_is_retryable_only_if_nothing_can_be_done_twice(broken, name
 
 def test_error_of_the_system_within_a_request_is_not_retryable():
     """It can come after an effect."""
-    error = failure(OSError(errno.EIO, "input/output error"))
+    error = to_error(OSError(errno.EIO, "input/output error"))
     assert (error.code, error.retryable) == ("FAILED", False)
 
 

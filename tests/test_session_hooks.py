@@ -6,7 +6,7 @@ import pytest
 
 from deedbook import Ok, allow, ask, deny, transform
 from deedbook.format.errors import SessionRefused
-from deedbook.format.reader import sessions
+from deedbook.format.reader import list_sessions
 
 CARD = "4111111111111111"
 
@@ -76,7 +76,7 @@ def test_session_that_was_refused_does_not_keep_its_ledger_locked(lab):
     kernel = lab.kernel()
     with pytest.raises(SessionRefused):
         kernel.session()
-    assert [each.state for each in sessions(kernel.state)] == ["ended"]
+    assert [each.state for each in list_sessions(kernel.state)] == ["ended"]
 
 
 def test_reason_that_cannot_be_recorded_is_escaped(lab):

@@ -31,14 +31,14 @@ def real(place):
 def test_a_skill_that_cannot_be_read_is_not_offered_and_the_charter_says_why(real):
     with open_kernel(real.path) as kernel:
         assert sorted(kernel.bindings.skills) == ["greet", "survey"]
-        document = kernel.opened.charter.document
+        document = kernel.active_charter.charter.document
     assert document["set_aside"] == {".system/skills/bad/SKILL.md": {"read": True, "why": [WHY]}}
     assert ".system/skills/bad/SKILL.md" in document["sources"]
 
 
 def test_a_workspace_whose_skills_can_be_read_says_nothing_of_it(place):
     with open_kernel(place.path) as kernel:
-        document = kernel.opened.charter.document
+        document = kernel.active_charter.charter.document
     assert "set_aside" not in document
     assert set(document["skills"]["greet"]) == {"description", "body", "allowed", "triggers", "metadata", "source"}
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_none_is_set_aside_and_noticed_when_it_becomes_one(place,
         os.mkfifo(file) if what == "pipe" else file.symlink_to("/etc/hostname")
     for _ in range(2):
         with open_kernel(place.path) as kernel:
-            (entry,) = kernel.opened.charter.document["set_aside"].values()
+            (entry,) = kernel.active_charter.charter.document["set_aside"].values()
             assert entry["read"] is False
             assert "regular file" in entry["why"][0]
     (folder if what == "folder link" else file).unlink()
@@ -88,7 +88,7 @@ def test_a_name_that_two_folders_claim_goes_to_neither(place):
     (place.path / "more/greet/SKILL.md").write_text(GOOD.replace("good", "greet"))
     with open_kernel(place.path) as kernel:
         assert sorted(kernel.bindings.skills) == ["survey"]
-        assert len(kernel.opened.charter.set_aside) == 2
+        assert len(kernel.active_charter.charter.set_aside) == 2
 
 
 def test_with_a_lock_that_is_required_it_is_pinned_and_a_correction_is_a_change(shop):
@@ -196,7 +196,7 @@ def test_reasons_are_bounded_in_number_and_length(shop):
 )
 def test_a_kept_charter_of_another_shape_is_refused_before_anything_of_it_is_used(real, member, value):
     with open_kernel(real.path) as kernel:
-        document = dict(kernel.opened.charter.document)
+        document = dict(kernel.active_charter.charter.document)
     assert wrong_shape(document) == ""
     old = document[member]
     greet = {**old.get("greet", {}), **value["greet"]} if member == "skills" else None

@@ -14,10 +14,10 @@ from commandline import SECONDS, until
 from persons import approving
 
 from deedbook import Err, Failed, Ok, ask, transform
-from deedbook.approvals.answering import answer, queue
+from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.call.pending_calls import PendingCalls
-from deedbook.call.queue import Waiting
+from deedbook.call.queue import ApprovalQueue
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.canonical import encode_payload
@@ -64,7 +64,7 @@ def answered(lab, identity, *, approve=True, **options):
 
 def states(lab, later=0):
     """Return how every request of the queue stands so many seconds *later*."""
-    with queue(lab.state) as waiting:
+    with open_queue(lab.state) as waiting:
         return [each.state(timestamp(time.time() + later)) for each in waiting]
 
 
@@ -146,8 +146,8 @@ def test_what_does_not_stand_is_asked_for_anew(office, ran, end):
     elif end == "expired":
         answered(office, identity)
     else:
-        with office.kernel() as kernel, queue(office.state) as waiting:
-            kernel.parking().withdraw(waiting.request(waiting.find(identity)), "never mind")
+        with office.kernel() as kernel, open_queue(office.state) as waiting:
+            kernel.pending_calls().withdraw(waiting.request(waiting.find(identity)), "never mind")
     assert asked(office.session(clock=lambda: time.time() + later)) != identity
     assert (ran, states(office, later)) == ([], [end, "waiting"])
 
@@ -157,12 +157,12 @@ def test_answer_that_does_not_count_is_not_taken_over_and_does_not_block(office,
     office.damaged = True
     identity = asked(office.session())
     other = KeyRing.of(os.environ).create("eve", force=True)
-    with office.kernel() as kernel, queue(office.state) as waiting:
+    with office.kernel() as kernel, open_queue(office.state) as waiting:
         pending, ledger = waiting.find(identity), kernel.ledger
         said = {"answer": "approve", "approver": "ada", "ledger": ledger.session_id, "at": ledger.now(), "nonce": "0"}
         payload = statement(waiting.request(pending), other, {**said, "note": ""})
         entry = Entry(
-            label("approval.answered", "user", "ada"), ledger.span(), pending.asked.span, encode_payload(payload)
+            label("approval.answered", "user", "ada"), ledger.span(), pending.requested.span, encode_payload(payload)
         )
         ledger.append([entry], durable=True)
     anew = asked(office.session())
@@ -270,7 +270,7 @@ def test_who_asked_first_withdraws_only_for_themselves(office, ran):
     waits_for(lambda: states(office) == ["waiting"])
     threads[1].start()
     waits_for(lambda: len(requests(second)) == 1)
-    first.door.hearing.closed = True
+    first.door.approval_wait.closed = True
     waits_for(lambda: states(office) == ["withdrawn", "waiting"])
     answered(office, requests(second)[-1])
     for thread in threads:
@@ -345,7 +345,7 @@ def test_who_was_not_the_first_to_file_says_so_and_goes_on_with_the_other_reques
             return super().file(request, waiting, now)
 
     kernel = office.kernel()
-    second.door.hearing._parking = Slow(kernel.ledger, kernel.opened.charter)
+    second.door.approval_wait._pending_calls = Slow(kernel.ledger, kernel.active_charter.charter)
     assert asked(second) == asked(first)
     assert office.types(second)[1:] == [
         "approval.requested", "approval.withdrawn", "approval.requested", "tool.denied",
@@ -363,12 +363,12 @@ def test_only_what_is_recent_is_read_of_the_queue(office):
         before = timestamp(time.time())
         until(lambda then=before: timestamp(time.time()) > then)  # each in a millisecond of its own
         asked_for.append(asked(session, {"to": name}))
-    with queue(office.state) as waiting:
-        times = [each.asked.ts for each in waiting]
+    with open_queue(office.state) as waiting:
+        times = [each.requested.ts for each in waiting]
     for number, moment in enumerate(times):
-        with Waiting.since(Folder.at(office.state / "workspace"), moment) as waiting:
+        with ApprovalQueue.since(Folder.at(office.state / "workspace"), moment) as waiting:
             assert [each.id for each in waiting] == asked_for[number:]
-    with Waiting.since(Folder.at(office.state / "workspace"), "9999-01-01T00:00:00.000Z") as waiting:
+    with ApprovalQueue.since(Folder.at(office.state / "workspace"), "9999-01-01T00:00:00.000Z") as waiting:
         assert list(waiting) == []
         late = asked(session, {"to": "dan"})
         waiting.refresh()
@@ -382,7 +382,7 @@ def test_line_that_is_being_written_is_read_when_it_is_whole(office):
     place = office.state / "workspace/.events.jsonl"
     whole = place.read_bytes()
     place.write_bytes(whole[:-40])
-    with Waiting.since(Folder.at(place.parent), "2000-01-01T00:00:00.000Z") as waiting:
+    with ApprovalQueue.since(Folder.at(place.parent), "2000-01-01T00:00:00.000Z") as waiting:
         assert waiting.get(identity) is None
         place.write_bytes(whole)
         waiting.refresh()

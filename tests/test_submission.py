@@ -20,10 +20,10 @@ from deedbook.format.errors import WitnessError
 from deedbook.format.notes import VerifierKey
 from deedbook.format.witness_requests import Answer, body
 from deedbook_audit.submission import FolderChannel, HttpChannel, WitnessAheadError, WitnessClient
-from deedbook_log.witnessing.inbox import Inbox
-from deedbook_log.witnessing.listener import Listener
-from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
+from deedbook_log.witnessing.witness_folder import WitnessFolder
+from deedbook_log.witnessing.witness_server import WitnessServer
 
 LOG = OtherLog()
 FORK = OtherLog(fork="!")
@@ -95,7 +95,7 @@ def other():
 
 @pytest.fixture
 def store(tmp_path):
-    made = Store.create(tmp_path / "store", "w")
+    made = WitnessStore.create(tmp_path / "store", "w")
     made.trust(LOG.origin, VerifierKey.parse(LOG.key))
     return made
 
@@ -116,10 +116,10 @@ def refused(party, log, size, known=0):
 def test_any_witness_that_keeps_to_the_protocol_can_serve(other):
     """Lines of others in its answer are not taken over, a size that it names is proved from, what it asked is exact."""
     signed = submit(other.party, LOG, 5)
-    assert other.party.key.seen(signed) == 4711
+    assert other.party.key.cosigned_at(signed) == 4711
     assert [each.name for each in signed.signatures] == [LOG.name, "other.example/w"]
     assert other.asked == [body(0, [], LOG.note(5)).decode()]
-    assert other.party.key.seen(submit(other.party, LOG, 9, known=2)) == 4711
+    assert other.party.key.cosigned_at(submit(other.party, LOG, 9, known=2)) == 4711
     assert [raw.partition("\n")[0] for raw in other.asked[1:]] == ["old 2", "old 5"]
     assert other.asked[-1].encode() == LOG.request(5, 9)
 
@@ -219,10 +219,10 @@ def test_witness_that_drips_is_left_after_the_time_that_it_has():
 
 
 def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
-    with running(Listener(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, say=lambda _: None)) as server:
+    with running(WitnessServer(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, report=lambda _: None)) as server:
         party = WitnessClient.read({"key": str(store.key.public), "url": server.url})
         assert party.fetch_newest(LOG.origin) is None
-        assert party.key.seen(submit(party, LOG, 5)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
         assert party.fetch_newest(LOG.origin).text == LOG.text(5)
         with pytest.raises(WitnessAheadError):
             submit(party, LOG, 4)
@@ -232,41 +232,41 @@ def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
 
 
 def test_our_witness_is_asked_through_a_folder(store, tmp_path):
-    inbox = Inbox(Witness(store, clock=lambda: 1000), tmp_path, say=lambda _: None)
+    inbox = WitnessFolder(Witness(store, clock=lambda: 1000), tmp_path, report=lambda _: None)
     stop = threading.Event()
 
     def watch():
         while not stop.wait(0.01):
-            inbox.round()
+            inbox.answer_requests()
 
     thread = threading.Thread(target=watch)
     thread.start()
     party = WitnessClient.read({"key": str(store.key.public), "folder": str(tmp_path)})
     try:
         assert party.fetch_newest(LOG.origin) is None
-        assert party.key.seen(submit(party, LOG, 5)) == 1000
-        assert party.key.seen(submit(party, LOG, 8)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
+        assert party.key.cosigned_at(submit(party, LOG, 8)) == 1000
         assert party.fetch_newest(LOG.origin).text == LOG.text(8)
         assert refused(party, FORK, 9, known=8) == "WITNESS_REFUSED"
     finally:
         stop.set()
         thread.join()
-    inbox.round()
+    inbox.answer_requests()
     assert not [*(tmp_path / "requests").iterdir(), *(tmp_path / "answers").iterdir()]
 
 
 def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_taken_back(store, tmp_path):
-    inbox = Inbox(Witness(store, clock=lambda: 1000), tmp_path, say=lambda _: None)
+    inbox = WitnessFolder(Witness(store, clock=lambda: 1000), tmp_path, report=lambda _: None)
     channel = FolderChannel(tmp_path, seconds=0)
     party = WitnessClient(store.key.public, channel)
     for size in (3, 5):
         assert refused(party, LOG, size) == "WITNESS_UNREACHABLE"
     assert len([*(tmp_path / "requests").iterdir()]) == 1
     assert channel.collect(LOG.origin) == []
-    inbox.round()
+    inbox.answer_requests()
     assert channel.collect("another") == []
     ((request, answer),) = channel.collect(LOG.origin)
-    assert party.key.seen(party.add_cosignature(str(request.note), answer.text)) == 1000
+    assert party.key.cosigned_at(party.add_cosignature(str(request.note), answer.text)) == 1000
     assert (request.checkpoint.size, channel.collect(LOG.origin)) == (5, [])
 
 

@@ -13,7 +13,7 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.folds import SnapshotFold, TreeFold, fold
 from deedbook.format.reader import read
 from deedbook.format.upcasting.envelope_1_0 import moment
-from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.naming import split_source
 from deedbook.format.upcasting.recognition import form_of, known_form
 from deedbook.format.upcasting.table import UPCASTERS, Upcasters, version
 
@@ -208,6 +208,6 @@ def test_session_whose_name_is_too_long_for_a_file_is_named_all_the_same(tmp_pat
 def test_file_whose_name_has_the_sign_is_itself(tmp_path):
     place = tmp_path / "a#b"
     place.write_bytes(row_1_0("p", "a"))
-    assert parted(place) == (place, None)
-    assert parted(f"{place}#p") == (place, "p")
-    assert parted("nothing#p")[1] is None
+    assert split_source(place) == (place, None)
+    assert split_source(f"{place}#p") == (place, "p")
+    assert split_source("nothing#p")[1] is None

@@ -26,11 +26,11 @@ from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import SignatureError
 from deedbook.format.notes import Note, VerifierKey
 from deedbook.format.witness_requests import MAX_BODY, Answer
-from deedbook_log.witnessing import listener as http_side
-from deedbook_log.witnessing.inbox import Inbox
-from deedbook_log.witnessing.listener import Listener
-from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing import witness_server as http_side
+from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
+from deedbook_log.witnessing.witness_folder import WitnessFolder
+from deedbook_log.witnessing.witness_server import WitnessServer
 
 LOG = OtherLog()
 HASH = sha256(LOG.origin.encode()).hexdigest()
@@ -39,7 +39,7 @@ NAME = "witness.example.com/w1"
 
 @pytest.fixture
 def store(tmp_path):
-    made = Store.create(tmp_path / "store", NAME)
+    made = WitnessStore.create(tmp_path / "store", NAME)
     made.trust(LOG.origin, VerifierKey.parse(LOG.key))
     return made
 
@@ -50,14 +50,14 @@ def witness(store):
 
 
 def known(store):
-    note = store.latest(HASH)
+    note = store.read_newest(HASH)
     return int(note.text.split("\n")[1]) if note else 0
 
 
 def cosigned(store, log, size, answer, *, at=1000):
     """Say whether *answer* is the witness's word for the log's note of *size*."""
     note = Note.parse(log.note(size) + answer.text)
-    return answer.status == 200 and store.key.public.seen(note) == at
+    return answer.status == 200 and store.key.public.cosigned_at(note) == at
 
 
 # --- what is cosigned -------------------------------------------------------------------------------------------------
@@ -73,9 +73,9 @@ def test_log_that_grows_is_cosigned_step_by_step(store, witness):
 
 def test_newest_checkpoint_is_kept_with_the_logs_signature_and_its_own(store, witness):
     witness.add(LOG.request(0, 5))
-    note = store.latest(HASH)
+    note = store.read_newest(HASH)
     assert note.signed_by(VerifierKey.parse(LOG.key))
-    assert store.key.public.seen(note) == 1000
+    assert store.key.public.cosigned_at(note) == 1000
 
 
 def test_time_of_a_cosignature_never_goes_back(store):
@@ -138,12 +138,12 @@ REFUSED = {
 def test_anything_else_is_refused_and_nothing_is_changed(store, witness, name):
     request, status = REFUSED[name]
     witness.add(LOG.request(0, 5))
-    before = store.latest(HASH)
+    before = store.read_newest(HASH)
     answer = witness.add(request)
     assert answer.status == status, answer
     assert answer.text.endswith("\n")
     assert (answer.text == "5\n", answer.size) == ((status == 409), 5 if status == 409 else None)
-    assert store.latest(HASH) == before
+    assert store.read_newest(HASH) == before
 
 
 def test_requests_that_prove_a_fork_are_kept_and_only_so_many(store, witness, monkeypatch):
@@ -185,16 +185,16 @@ def test_disk_that_does_not_take_it_lets_nothing_be_signed(store, witness, monke
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
 
-keep = Store.keep
+keep = WitnessStore.save
 def killed(self, note):
     if sys.argv[2] == "after":
         keep(self, note)
     os.kill(os.getpid(), signal.SIGKILL)
-Store.keep = killed
-print(Witness(Store(Path(sys.argv[1]))).add(sys.stdin.buffer.read()))
+WitnessStore.save = killed
+print(Witness(WitnessStore(Path(sys.argv[1]))).add(sys.stdin.buffer.read()))
 """
 
 
@@ -215,10 +215,10 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from otherlog import OtherLog
-from deedbook_log.witnessing.store import Store
+from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
 
-log, witness = OtherLog(fork=sys.argv[3]), Witness(Store(Path(sys.argv[1])))
+log, witness = OtherLog(fork=sys.argv[3]), Witness(WitnessStore(Path(sys.argv[1])))
 print("ready", flush=True)
 sys.stdin.readline()
 old, told = 0, []
@@ -255,7 +255,7 @@ def test_races_within_one_witness_leave_one_line_of_growth(store):
     signed, begin = [], threading.Barrier(8)
 
     def ask(size):
-        witness = Witness(Store(store.place))
+        witness = Witness(WitnessStore(store.place))
         begin.wait()
         old = 0
         for _ in range(20):
@@ -277,7 +277,7 @@ def test_races_within_one_witness_leave_one_line_of_growth(store):
 
 def test_store_that_is_held_answers_that_it_is_busy(store, monkeypatch):
     monkeypatch.setattr("deedbook_log.witnessing.store.LOCK_SECONDS", 0.01)
-    with Store(store.place).locked():
+    with WitnessStore(store.place).lock():
         assert Witness(store).add(LOG.request(0, 1)).status == 503
     assert Witness(store).add(LOG.request(0, 1)).status == 200
 
@@ -286,12 +286,12 @@ def test_store_that_is_held_answers_that_it_is_busy(store, monkeypatch):
 
 
 def test_key_is_the_witnesss_alone_and_is_not_replaced(tmp_path):
-    made = Store.create(tmp_path / "w", NAME)
+    made = WitnessStore.create(tmp_path / "w", NAME)
     assert (tmp_path / "w" / "key").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "w").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "w" / "key.pub").read_text() == f"{made.key.public}\n"
     with pytest.raises(SignatureError, match="is there already"):
-        Store.create(tmp_path / "w", NAME)
+        WitnessStore.create(tmp_path / "w", NAME)
     (tmp_path / "w" / "key").chmod(0o640)
     with pytest.raises(SignatureError, match="mode 0640"):
         Witness(made)
@@ -364,7 +364,7 @@ def server(store):
 @contextmanager
 def serving(witness):
     said = []
-    with Listener(witness, "127.0.0.1", 0, say=said.append) as made:
+    with WitnessServer(witness, "127.0.0.1", 0, report=said.append) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.01,))
         thread.start()
         made.said = said
@@ -397,7 +397,7 @@ def test_witness_answers_over_http_as_the_protocol_says(store, server):
     assert cosigned(store, LOG, 5, Answer(status, text))
     assert kind.startswith("text/plain")
     assert ask(server, "POST", "/add-checkpoint", LOG.request(0, 5)) == (409, "text/x.tlog.size", "5\n")
-    assert ask(server, "GET", f"/{HASH}/checkpoint")[2] == str(store.latest(HASH))
+    assert ask(server, "GET", f"/{HASH}/checkpoint")[2] == str(store.read_newest(HASH))
     told = {name: ask(server, "POST", "/add-checkpoint", request)[0] for name, (request, _) in REFUSED.items()}
     assert told == {name: 413 if name == "too long" else status for name, (_, status) in REFUSED.items()}
 
@@ -497,7 +497,7 @@ def test_program_serves_until_it_is_told_to_stop(store):
 def inbox(store, tmp_path):
     (tmp_path / "shared").mkdir()
     said = []
-    made = Inbox(Witness(store, clock=lambda: 1000), tmp_path / "shared", say=said.append)
+    made = WitnessFolder(Witness(store, clock=lambda: 1000), tmp_path / "shared", report=said.append)
     made.place, made.said = tmp_path / "shared", said
     return made
 
@@ -509,16 +509,16 @@ def put(inbox, number, body):
 
 
 def test_requests_in_a_folder_are_answered_once_and_answers_go_with_them(store, inbox):
-    assert inbox.round() == 0
+    assert inbox.answer_requests() == 0
     places = [put(inbox, 1, LOG.request(0, 5)), put(inbox, 2, LOG.request(0, 6))]
-    assert (inbox.round(), inbox.round()) == (2, 0)
+    assert (inbox.answer_requests(), inbox.answer_requests()) == (2, 0)
     first, second = (Answer.parse(place.read_bytes()) for place in places)
     assert cosigned(store, LOG, 5, first)
     assert second == Answer(409, "5\n")
-    assert (inbox.place / "checkpoints" / HASH).read_text() == str(store.latest(HASH))
+    assert (inbox.place / "checkpoints" / HASH).read_text() == str(store.read_newest(HASH))
     assert {oct(place.stat().st_mode & 0o777) for place in [*places, inbox.place / "checkpoints" / HASH]} == {"0o644"}
     (inbox.place / "requests" / f"{1:032x}").unlink()
-    inbox.round()
+    inbox.answer_requests()
     assert [place.exists() for place in places] == [False, True]
     assert inbox.said == [f"{1:032x}: 200", f"{2:032x}: 409 5"]
 
@@ -534,13 +534,13 @@ def test_hostile_files_are_answered_or_left_alone(store, inbox, tmp_path):
     for name in ("README", "x" * 32, "A" * 32, ".deedbook-draft"):
         (requests / name).write_bytes(LOG.request(0, 5))
     (inbox.place / "answers").mkdir(exist_ok=True)
-    assert inbox.round() == 1
+    assert inbox.answer_requests() == 1
     assert long.read_bytes().startswith(b"400\n")
     assert known(store) == 0
     planted = put(inbox, 7, LOG.request(0, 5))
     planted.symlink_to(tmp_path / "elsewhere")
     put(inbox, 8, LOG.request(5, 6))
-    assert [inbox.round(), inbox.round()] == [2, 0]
+    assert [inbox.answer_requests(), inbox.answer_requests()] == [2, 0]
     assert "not answered" in inbox.said[1]
     assert known(store) == 6
     assert not (tmp_path / "elsewhere").exists()
@@ -561,7 +561,7 @@ def test_proofs_of_the_definitions_are_what_the_kernel_makes_and_takes():
     from deedbook.format import proofs
 
     leaves = LOG.leaves(20)
-    tree = proofs.Tree(leaves)
+    tree = proofs.MerkleTree(leaves)
     for size in range(1, 21):
         top = rfc9162.root(leaves[:size])
         assert tree.root(size) == top

@@ -1,4 +1,4 @@
-"""The kernel: a workspace, opened. Nothing is global; two kernels in one process know nothing of each other."""
+"""The kernel: an open workspace. There is no global state; two kernels in one process are independent."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from .call.identity import CLOSED, Identity
-from .call.origins import Origin
+from .call.origins import SessionOrigin
 from .call.session import Session
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
@@ -44,7 +44,7 @@ from .format.sealed import Sealer
 from .ledger.chain import explained
 from .ledger.journal import DATASYNC
 from .ledger.ledger import Ledger, WorkspaceLedger
-from .ledger.liveness import SESSIONS, beginning
+from .ledger.liveness import SESSIONS, session_start_lock
 from .maintenance.log_presence import FEATURE as LOG
 from .maintenance.log_presence import LogWatch
 from .plugins.features import Features, Notices
@@ -61,16 +61,16 @@ from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
     from .call.pending_calls import PendingCalls
-    from .maintenance.closing import Recovered
+    from .maintenance.closing import RecoveryResult
     from .workspace.declarations import Workspace
 
 
 @attrs.frozen(eq=False)
 class Kernel:
-    """A workspace under one charter; makes sessions. Get one with `open_kernel`, and use it as a context manager."""
+    """A workspace under one charter; creates sessions. Get one with `open_kernel`, and use it as a context manager."""
 
     site: Site
-    opened: ActiveCharter
+    active_charter: ActiveCharter
     bindings: Bindings
     schemas: Schemas
     state: Folder
@@ -82,7 +82,7 @@ class Kernel:
     notices: Notices
     host: WorkspaceHost
     programs: WorkersOnDemand
-    held: ExitStack
+    resources: ExitStack
     closed: Event = attrs.field(factory=Event, init=False, repr=False)
 
     def session(  # noqa: PLR0913 - all but the purpose by name
@@ -92,19 +92,18 @@ class Kernel:
         principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
-        origin: Origin | None = None,
+        origin: SessionOrigin | None = None,
         run: str | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Session:
         """Begin a session of a person or a client with a ledger of its own.
 
-        *show* is called with what handlers want their caller to see meanwhile. A call that a person has to decide waits
-        for the answer for *wait* seconds; with ``None`` the caller asks a person, since the effect is theirs. *origin*
-        is what the session goes on from. *run* is the id of the command or the connection that it is part of, the
-        kernel's own where none is given. *clock* gives the time that is recorded, in seconds since the epoch, and
-        *fdatasync* makes it durable. Raises `SessionRefused` if a hook refuses it, and `LedgerError` if the ledger
-        cannot be written or the kernel is closed.
+        *show* receives what handlers show their caller meanwhile. A call that a person must decide waits *wait* seconds
+        for the answer; with ``None`` the caller asks a person, since the effect is the caller's. *origin* is what the
+        session continues. *run* is the id of its command or connection, by default the kernel's own. *clock* gives the
+        recorded time, in seconds since the epoch, and *fdatasync* makes it durable. Raises `SessionRefused` if a hook
+        refuses it, and `LedgerError` if the ledger cannot be written or the kernel is closed.
         """
         self._refuse_closed()
         require_type(purpose, (str,), "purpose")
@@ -117,43 +116,43 @@ class Kernel:
             undo.callback(ledger.close)
             session = Session(
                 self.bindings, ledger, who, self.schemas,
-                show=show or _unseen, own=self.ledger, parking=partial(self.parking, wait), deferred=wait is None,
-                origin=origin,
+                show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
+                deferred=wait is None, origin=origin,
                 before_effects=self.features.before_effects(self, ledger, undo),
-                prompted=self._prompted, ending=self._ending, closed=partial(self._ended, run=run),
+                prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
             )  # fmt: skip
             begun = session.start(purpose)
             if isinstance(begun, Err):
                 raise SessionRefused(begun)
-            session.ledger.sync()  # the head is durable at once; without the lines that it names it would be a cut
+            session.ledger.sync()  # the head is durable at once; without its lines it would look like a cut
             self._head(session, run)
             undo.pop_all()
         return session
 
-    def parking(self, wait: float | None = 0.0) -> "PendingCalls":
-        """Return where calls are left that a person has to decide; see `session`."""
+    def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":
+        """Return the store of calls that a person must decide; see `session`."""
         from .call.pending_calls import PendingCalls
 
-        return PendingCalls(self.ledger, self.opened.charter, wait or 0.0)
+        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
-        """Return a declared principal, or a client as ``agent:LEDGER_FILE``; raises `BindingError`.
+        """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.
 
-        *via* says how it comes in, where its declaration does not.
+        *via* is the channel, unless the declaration names one.
         """
         return declared_principal(self.bindings.charter.document, name, via)
 
     def client(self, name: str, *, via: str, on_behalf_of: str = LOCAL.id) -> Client:
-        """Return a client that ``agents:`` declares, which acts for somebody; raises `BindingError`.
+        """Return a client declared under ``agents:``, acting for *on_behalf_of*; raises `BindingError`.
 
-        *via* says how it comes in. The name ``mcp`` needs no declaration.
+        *via* is its channel. The name ``mcp`` needs no declaration.
         """
         return declared_client(self.bindings.charter.document, name, via, on_behalf_of)
 
-    def recover(self) -> "Recovered":
-        """End what dead processes left open, and write ``system.boot``, which says what that was; return it, too.
+    def recover(self) -> "RecoveryResult":
+        """End what dead processes left open, and record it in ``system.boot``; return it, too.
 
-        For a process that lives long, before its first session. Raises `LedgerError`.
+        For a long-lived process, before its first session. Raises `LedgerError`.
         """
         self._refuse_closed()
         from .maintenance.closing import recover
@@ -167,7 +166,7 @@ class Kernel:
         return found
 
     def close(self, reason: str = CLOSED) -> None:
-        """Let go of the workspace; end its sessions first, since each writes its head into the workspace ledger.
+        """Release the workspace; end its sessions first, since each writes its head into the workspace ledger.
 
         A kernel that began sessions writes ``system.shutdown`` with *reason*.
         """
@@ -175,7 +174,7 @@ class Kernel:
             self.features.notify("kernel_closed", self.notices, kernel=self)
             self.identity.shut_down(reason)
         finally:
-            self.held.close()
+            self.resources.close()
             self.closed.set()
 
     def _refuse_closed(self, why: str = "the kernel is closed; open the workspace again with open_kernel") -> None:
@@ -191,9 +190,9 @@ class Kernel:
         self.close("interrupted" if kind and issubclass(kind, KeyboardInterrupt) else kind.__name__ if kind else CLOSED)
 
     def _new_ledger(self, **how: Any) -> Ledger:
-        """Begin the ledger of a new session; nobody takes its folder for one that is left behind meanwhile."""
+        """Create the ledger of a new session, protected from removal as an unstarted one."""
         identity, durability = new_id(), self.bindings.charter.document["durability"]
-        with explained(f"{self.state.path}/{SESSIONS}"), beginning(self.state), ExitStack() as undo:
+        with explained(f"{self.state.path}/{SESSIONS}"), session_start_lock(self.state), ExitStack() as undo:
             folder = undo.enter_context(self.state.sub(f"sessions/{identity}", create=True))
             ledger = Ledger.create(folder, identity, new_id(), durability=durability, sealer=self.sealer, **how)
             undo.callback(ledger.close)
@@ -201,13 +200,13 @@ class Kernel:
             undo.pop_all()
         return ledger
 
-    def _prompted(self, session: Session) -> None:
+    def _after_prompt(self, session: Session) -> None:
         self.features.notify("session_prompted", self.notices, kernel=self, session=session)
 
-    def _ending(self, session: Session) -> None:
+    def _before_end(self, session: Session) -> None:
         self.features.notify("session_ending", self.notices, kernel=self, session=session)
 
-    def _ended(self, session: Session, run: str) -> None:
+    def _after_end(self, session: Session, run: str) -> None:
         why = (
             f"session {session.id} ended after its kernel was closed, so the workspace ledger has no record of its end"
         )
@@ -220,8 +219,8 @@ class Kernel:
             self.features.notify("session_ended", self.notices, kernel=self, session=session)
 
     def _require_log(self) -> None:
-        """Let the feature that keeps the log take part, if the workspace has a log; raises `BindingError`."""
-        if self.log.found():
+        """Activate the feature that keeps the log, if the workspace has a log; raises `BindingError`."""
+        if self.log.is_present():
             self.features.require(LOG)
 
     def _head(self, session: Session, run: str) -> None:
@@ -229,23 +228,23 @@ class Kernel:
 
 
 def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None) -> Kernel:
-    """Open the workspace at or above *path*; raises `DeedbookError` with everything that is wrong.
+    """Open the workspace at or above *path*; raises `DeedbookError` with every fault.
 
-    *profile* takes the place of the workspace's own, *catalogue* that of what is installed. Where nothing has changed
-    since the last start, no source is read but for its digest, and abilities are bound when they are first used.
+    *profile* replaces the workspace's own, *catalogue* the installed plugins. If nothing has changed since the last
+    start, sources are only hashed, and abilities are bound at their first use.
     """
     refuse_platform()
     require_type(path, (str, os.PathLike), "path")
     require_type(profile, (str, type(None)), "profile")
     root, catalogue = find_workspace(Path(path)), catalogue or discover()
     with ExitStack() as held:
-        kernel = _reopened(root, profile, catalogue, held) or _opened(root, profile, catalogue, held)
-        return attrs.evolve(kernel, held=held.pop_all())
+        kernel = _reopen(root, profile, catalogue, held) or _open_from_sources(root, profile, catalogue, held)
+        return attrs.evolve(kernel, resources=held.pop_all())
 
 
-def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel | None:
-    """Open a workspace as the last start left it; ``None`` if it has to be read."""
-    if profile == "":  # no profile has that name, and the store knows the workspace's own by it
+def _reopen(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel | None:
+    """Open a workspace as the last start left it; ``None`` if its sources must be read."""
+    if profile == "":  # no profile has that name; the store uses it for the workspace's own
         return None
     with Folder.at(root) as folder:
         place = find_state(folder, root)
@@ -265,16 +264,18 @@ def _reopened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitS
     values = site.secret_values()
     if not all(values.get(name) for name in start.secrets):
         return None
-    return _made(site, catalogue, held, lambda store, _, record: enforce(charter, store, record), key, lazily=True)
+    return _assemble(site, catalogue, held, lambda store, _, record: enforce(charter, store, record), key, lazily=True)
 
 
-def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
+def _open_from_sources(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
     """Read a workspace, and open it."""
     with Folder.at(root) as folder:
         place = find_state(folder, root)
         start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
-        listing = inventory.listing(folder, folders)  # before the reading: what comes between is noticed next time
+        listing = inventory.listing(
+            folder, folders
+        )  # before the sources are read: a change in between is noticed at the next start
     from .workspace.workspace import load_profile
 
     workspace = load_profile(root, profile, catalogue)
@@ -284,11 +285,11 @@ def _opened(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
 
     site = Site.of(workspace)
     key = cache_key(site.root, site.state, create=True)
-    kernel = _made(site, catalogue, held, choose, key, lazily=False)
-    if kernel.opened.charter.pinned and not workspace.unread:  # what cannot be read has no digest to compare
+    kernel = _assemble(site, catalogue, held, choose, key, lazily=False)
+    if kernel.active_charter.charter.pinned and not workspace.unread:  # an unreadable source has no digest to compare
         known = listing if folders == workspace.folders else ""
         found = StartRecord(
-            kernel.opened.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.requested_secrets))
+            kernel.active_charter.charter.digest, workspace.folders, known, tuple(sorted(kernel.host.requested_secrets))
         )
         Store(kernel.state, key).remember(profile or "", found)
     return kernel
@@ -300,7 +301,7 @@ def _last_start(root: Path, place: Path, profile: str | None) -> StartRecord | N
     return None
 
 
-def _made(
+def _assemble(
     site: Site,
     catalogue: Catalogue,
     held: ExitStack,
@@ -309,14 +310,14 @@ def _made(
     *,
     lazily: bool,
 ) -> Kernel:
-    """Open what a kernel holds, each thing to be closed with *held*; *choose* says which charter is in force."""
+    """Open all parts of a kernel, to be closed with *held*; *choose* selects the charter in force."""
     state = held.enter_context(_state_folder(site.state))
     root = held.enter_context(Folder.at(site.root))
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
     store = Store(state, key)
-    begun = ledger.size  # if the state folder remembers a charter and this ledger is new, it names none yet
+    begun = ledger.size  # a new ledger names no charter yet, even if the state folder has one
     opened = choose(store, root, lambda opened: _record(ledger, opened))
     if begun == ledger.size == 1:
         _record(ledger, opened)
@@ -342,7 +343,7 @@ def _made(
 
 
 def _state_folder(place: Path) -> Folder:
-    """Open the state folder, made if it is absent; raises `SourceError` (``STATE_REFUSED``) if it cannot be written."""
+    """Open the state folder, created if missing; raises `SourceError` (``STATE_REFUSED``) if it cannot be written."""
     _refuse_locked(place)
     try:
         return Folder.at(place, create=True)
@@ -351,7 +352,7 @@ def _state_folder(place: Path) -> Folder:
 
 
 def _refuse_locked(place: Path) -> None:
-    """Raise `SourceError` if the state folder is there and this user may not read and write it."""
+    """Raise `SourceError` if the state folder exists and this user may not read and write it."""
     if place.exists() and not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         raise _state_refused(place, os.strerror(errno.EACCES))
 
@@ -384,10 +385,10 @@ def _record(ledger: WorkspaceLedger, opened: ActiveCharter) -> None:
 
 
 @contextmanager
-def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
-    """Compile *workspace* and bind what judges its calls: no handler is constructed, nothing is written or locked.
+def bindings_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
+    """Compile *workspace* and bind it for judging calls: no handler is constructed, nothing is written or locked.
 
-    Raises `DeedbookError` with everything that is wrong.
+    Raises `DeedbookError` with every fault.
     """
     from .charter.compiler import compile_charter
 
@@ -401,11 +402,11 @@ def bound_for_judging(workspace: "Workspace", catalogue: Catalogue | None = None
 
 
 @contextmanager
-def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
-    """Compile *workspace* as it is and bind its hooks so that each can be asked where it really stands.
+def bindings_for_hook_tests(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
+    """Compile *workspace* and bind its hooks in their real isolation, so that each can be tested.
 
-    No lock is looked at: a hook may be tried before it is pinned. Nothing is adopted, recorded or pinned.
-    Raises `DeedbookError` with everything that is wrong.
+    The lock is not checked: a hook may be tested before it is pinned. Nothing is saved, recorded or pinned. Raises
+    `DeedbookError` with every fault.
     """
     from .charter.compiler import compile_charter
 
@@ -420,9 +421,9 @@ def bound_for_asking(workspace: "Workspace", catalogue: Catalogue | None = None)
 
 
 def _refuse_removed(folder: Folder) -> None:
-    """Raise `LedgerError` if somebody removed the ledger's file before it was locked."""
+    """Raise `LedgerError` if the ledger's file was removed before it was locked."""
     if not folder.exists(LEDGER_FILE):
-        why = "the new session's folder was removed while it began; nothing was recorded. Begin again"
+        why = "the new session's folder was removed during its start; nothing was recorded. Start it again"
         raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=folder.path))
 
 
@@ -433,23 +434,23 @@ def write(ledger: WorkspaceLedger, event_type: str, payload: Object) -> None:
 
 
 def refuse_platform() -> None:
-    """Raise `DeedbookError` where the promises about files and locks cannot be kept."""
+    """Raise `DeedbookError` on a platform without the needed files and locks."""
     if sys.platform not in ("linux", "darwin"):
         why = f"Deedbook runs on Linux and macOS; this is {sys.platform}, whose file locks and syncs it does not know"
         raise DeedbookError(fault("PLATFORM_REFUSED", why))
 
 
 def _who(principal: Principal | Client) -> Principal:
-    """Return on whose account a session is; raises `BindingError` for what is none, or whom no header can name."""
+    """Return the principal of a session; raises `BindingError` for an invalid one."""
     if not isinstance(principal, Principal | Client):
         example = principal if isinstance(principal, str) else "NAME"
         why = f"is a Principal or a Client, not {type(principal).__name__}: kernel.principal({example!r})"
         raise BindingError(fault("USAGE", f"principal= {why} returns one that the workspace declares"))
     who = principal.principal if isinstance(principal, Client) else principal
     for name in (who.id, who.on_behalf_of):
-        label("session.start", "user", name)  # a name that no header can hold begins nothing
+        label("session.start", "user", name)  # refuse a name that does not fit into a header
     return who
 
 
-def _unseen(_delta: Json) -> None:
-    """Nobody watches."""
+def _ignore(_delta: Json) -> None:
+    """Ignore the progress."""

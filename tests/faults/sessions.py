@@ -33,7 +33,7 @@ from deedbook.plugins.plugins import discover
 from deedbook_audit.verification.leaves import compare_leaves
 from deedbook_audit.verification.log import read_log
 from deedbook_audit.verify import verify_file
-from deedbook_log.checkpoints.asked import Office
+from deedbook_log.checkpoints.operations import LogOperations
 from deedbook_testing.lab import Lab
 
 CALLS: Final = ("write", "fsync", "fdatasync")
@@ -71,7 +71,7 @@ FAULTS: Final = (
 
 
 def _settings(kernel: Kernel) -> CheckpointSettings:
-    return CheckpointSettings.read(kernel.opened.charter.document.get("checkpoints", {}), kernel.site.root)
+    return CheckpointSettings.read(kernel.active_charter.charter.document.get("checkpoints", {}), kernel.site.root)
 
 
 class Disk:
@@ -260,7 +260,7 @@ class Cases:
         self._first = self._lab.kernel()
         if log:
             first = self._first
-            Office(first.state, first.ledger, _settings(first)).rotate(lost=False)
+            LogOperations(first.state, first.ledger, _settings(first)).rotate_key(lost=False)
         self._made = path / "made"
         shutil.copytree(self._lab.state, self._made)
         disk = Disk()
@@ -280,10 +280,12 @@ class Cases:
                 first,
                 state=state,
                 ledger=ledger,
-                identity=Identity(ledger, state, kernel=VERSION, charter=first.opened.charter.digest, warm=True),
+                identity=Identity(
+                    ledger, state, kernel=VERSION, charter=first.active_charter.charter.digest, warm=True
+                ),
                 log=LogWatch(state, ledger, _settings(first)),
                 features=Features(discover()),
-                held=held.pop_all(),
+                resources=held.pop_all(),
             )
 
     def check(self, fault: Fault, at: int) -> str:

@@ -25,11 +25,11 @@ from deedbook.format.errors import SignatureError
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note
 from deedbook.format.proofs import Checkpoint
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook_audit.verification.log import read_log
-from deedbook_log.checkpoints.asked import Office
+from deedbook_log.checkpoints.operations import LogOperations
 
 SIGNS = "c"
 """How the name of a process begins that writes checkpoints."""
@@ -99,13 +99,13 @@ def sign(place: Path, count: int) -> None:
 def signed(ledger: WorkspaceLedger, place: Path) -> int:
     """Have a checkpoint made, with a first key where there is none, and return how many leaves it covers."""
     with Folder.at(place) as state:
-        office = Office(state, ledger, CheckpointSettings())
+        office = LogOperations(state, ledger, CheckpointSettings())
         try:
-            return office.checkpoint().covered.made[-1].size
+            return office.write_checkpoint().coverage.checkpoints[-1].size
         except SignatureError as problem:
             if "no key yet" not in problem.error.message:
                 raise
-        return office.rotate(lost=False).asked.covered.made[-1].size
+        return office.rotate_key(lost=False).checkpoint.coverage.checkpoints[-1].size
 
 
 def start(place: Path, style: Style, name: str, count: int = 10**9) -> "subprocess.Popen[bytes]":
@@ -164,7 +164,7 @@ def checked(folder: Path, first: str) -> Iterator[dict[str, Any]]:
             prev = sha256(header).hexdigest()
             assert event["envelope_hash"] == prev, f"event {seq}: another header"
             assert sha256(rest[64 + len('","payload":') : -2]).hexdigest() == event["payload_hash"], f"event {seq}"
-            yield event | {"payload": opened(beside, event["payload"])}
+            yield event | {"payload": open_values(beside, event["payload"])}
 
 
 def logged(state: Path, size: int) -> int:

@@ -1,6 +1,6 @@
-"""The approver's side: answering a request with a key of one's own, and performing what was approved.
+"""The approver's side: answer a request with the approver's own key, and perform what was approved.
 
-Nothing here trusts that the door will check again, and the door does not trust that anything was checked here.
+Both this module and the door check an answer; neither relies on the other.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver
-from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
+from deedbook.call.queue import LAST, ApprovalQueue, ApprovalRequest, refuse_state
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.locks import Store, find_current, is_superseded
 from deedbook.contract import Object
@@ -30,9 +30,9 @@ from deedbook.workspace.workspace import read_workspace
 from .keys import KeyRing
 
 MAX_NOTE: Final = 500
-"""How many characters an approver may say why with."""
-AGAIN: Final = "let the agent ask again: its same call takes the approval over"
-"""What is to be done about an approved call of an agent's own tool."""
+"""How many characters an approver's note may have."""
+AGAIN: Final = "let the agent ask again: the same call then uses the approval"
+"""How to perform an approved call of an agent's own tool."""
 
 
 def answer(
@@ -43,20 +43,20 @@ def answer(
     approver: str | None = None,
     note: str = "",
     catalogue: Catalogue | None = None,
-) -> Pending:
+) -> ApprovalRequest:
     """Answer the request *name* of the workspace at *path* with the approver's private key, durably.
 
-    *name* is an id or how it begins. ``last`` is refused: another request could arrive before it is signed.
-    Without *approver* the only one is meant whose private key is here; *catalogue* takes the place of what is
-    installed. Raises `DeedbookError` with what is in the way.
+    *name* is an id or its beginning. ``last`` is refused: another request could arrive before it is signed. Without
+    *approver*, the only approver with a private key here answers; *catalogue* replaces the installed plugins. Raises
+    `DeedbookError` with the obstacle.
     """
     if len(note) > MAX_NOTE:
-        why = f"the note has {len(note)} characters; at most {MAX_NOTE} are signed. Say it shorter"
+        why = f"the note has {len(note)} characters; at most {MAX_NOTE} are signed. Shorten it"
         raise ApprovalError(fault("USAGE", why, place="--note"))
     if name == LAST:
-        raise ApprovalError(fault("USAGE", "name the request by its id; another one may be the last by now"))
+        raise ApprovalError(fault("USAGE", "name the request by its id; another one may be the last now"))
     workspace = read_workspace(path)
-    with queue(workspace.state) as waiting:
+    with open_queue(workspace.state) as waiting:
         pending = waiting.find(name)
         request = waiting.request(pending)
         refuse_state(pending, timestamp(time.time()), wanted="waiting")
@@ -82,57 +82,61 @@ def answer(
     return pending
 
 
-def stale(path: str | Path, requests: Iterable[Pending], catalogue: Catalogue | None = None) -> frozenset[str]:
-    """Return the ids of those *requests* that were made under a charter which the workspace at *path* left since.
+def find_stale(
+    path: str | Path, requests: Iterable[ApprovalRequest], catalogue: Catalogue | None = None
+) -> frozenset[str]:
+    """Return the ids of those *requests* whose charter the workspace at *path* no longer has.
 
     Such a request can be neither answered nor performed. No plugin is imported, so a request counts as stale only if
     that is certain.
     """
     offers, known, found = catalogue, dict[tuple[str, str], bool](), set[str]()
     for each in requests:
-        charter, profile = (str(each.asked.payload.get(name)) for name in ("charter", "profile"))
+        charter, profile = (str(each.requested.payload.get(name)) for name in ("charter", "profile"))
         if (charter, profile) not in known:
             offers = offers or discover()
-            known[charter, profile] = _is_left(path, charter, profile, offers)
+            known[charter, profile] = _is_outdated(path, charter, profile, offers)
         if known[charter, profile]:
             found.add(each.id)
     return frozenset(found)
 
 
-def _is_left(path: str | Path, digest: str, profile: str, catalogue: Catalogue) -> bool:
+def _is_outdated(path: str | Path, digest: str, profile: str, catalogue: Catalogue) -> bool:
     try:
         workspace = read_workspace(path, profile)
-    except BindingError:  # there is no such profile any more
+    except BindingError:  # the profile no longer exists
         return True
     with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
         return is_superseded(digest, workspace, catalogue, root, Store(state), VERSION)
 
 
 @contextmanager
-def queue(state: Path) -> Iterator[Waiting]:
-    """Open the queue of a *state* folder; raises `ApprovalError` where nothing was ever recorded."""
+def open_queue(state: Path) -> Iterator[ApprovalQueue]:
+    """Open the queue of a *state* folder; raises `ApprovalError` if no request was ever recorded."""
     try:
-        waiting = Waiting.of(state)
+        waiting = ApprovalQueue.of(state)
     except FileNotFoundError:
-        raise ApprovalError(fault("APPROVAL_NOT_FOUND", "nothing was ever asked for in this workspace")) from None
+        raise ApprovalError(fault("APPROVAL_NOT_FOUND", "there was never a request in this workspace")) from None
     with waiting:
         yield waiting
 
 
-def _append(ledger: WorkspaceLedger, waiting: Waiting, pending: Pending, payload: Object, who: str) -> None:
-    """Record the answer, if nobody else was first."""
+def _append(
+    ledger: WorkspaceLedger, waiting: ApprovalQueue, pending: ApprovalRequest, payload: Object, who: str
+) -> None:
+    """Record the answer, unless another one was recorded first."""
 
     def check() -> None:
         waiting.refresh()
         refuse_state(pending, timestamp(time.time()), wanted="waiting")
 
     raw = canonical.encode_payload(dict(payload))
-    entry = Entry(label("approval.answered", "user", who), ledger.span(), pending.asked.span, raw)
+    entry = Entry(label("approval.answered", "user", who), ledger.span(), pending.requested.span, raw)
     ledger.append([entry], durable=True, check=check)
 
 
 def _only(known: dict[str, str], ring: KeyRing) -> str:
-    """Return the approver whose private key is here, if there is one and no more."""
+    """Return the approver whose private key is here, if there is exactly one."""
     if not known:
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", NO_APPROVER))
     here = [who for who, key in known.items() if VerifierKey.parse(key).name in ring.names()]
@@ -143,11 +147,11 @@ def _only(known: dict[str, str], ring: KeyRing) -> str:
         if here
         else f"no approver's private key is in {ring.place}"
     )
-    raise ApprovalError(fault("APPROVAL_NO_APPROVER", f"{why}; say who answers with --as NAME"))
+    raise ApprovalError(fault("APPROVAL_NO_APPROVER", f"{why}; name the approver with --as NAME"))
 
 
 def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:
-    """Return the principals of the charter that the request was made under, if it is in force still."""
+    """Return the principals of the charter of the request, if it is still in force."""
     workspace = read_workspace(path, request["profile"])
     with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
         charter = find_current(

@@ -1,6 +1,6 @@
-"""Private keys of people: one file each, beneath ``$XDG_CONFIG_HOME/deedbook/keys``, readable by its owner alone.
+"""Private keys of people: one file each, below ``$XDG_CONFIG_HOME/deedbook/keys``, readable only by its owner.
 
-The keys of workspaces' logs lie there, too, each named after its workspace ledger and its id.
+The keys of workspaces' logs are there, too, each named after its workspace ledger and its id.
 """
 
 import os
@@ -23,7 +23,7 @@ _OTHERS: Final = 0o077
 
 
 def own_name(name: str) -> str:
-    """Return what the key in the file *name* calls itself: a log's key is called ``deedbook/`` and its ledger's id."""
+    """Return the key's own name for the file *name*: for a log's key, ``deedbook/`` and its ledger's id."""
     found = _OF_LOG.fullmatch(name)
     return f"deedbook/{found[1]}" if found else name
 
@@ -36,7 +36,7 @@ class KeyRing:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "KeyRing":
-        """Return the keys of whoever has this *environment*: beneath ``XDG_CONFIG_HOME``, or else ``~/.config``."""
+        """Return the key ring for this *environment*: below ``XDG_CONFIG_HOME``, or ``~/.config``."""
         return cls(user_folder(environment) / "keys")
 
     def names(self) -> list[str]:
@@ -47,46 +47,48 @@ class KeyRing:
             return [entry.name for entry in folder.scan() if not entry.folder and _NAME.fullmatch(entry.name)]
 
     def create(self, name: str, *, force: bool = False) -> SigningKey:
-        """Make a key and keep it; one that is there is replaced with *force* alone. Raises `SignatureError`."""
+        """Create and store a key; an existing one is replaced only with *force*. Raises `SignatureError`."""
         self._refuse_name(name)
         return self.keep(SigningKey.generate(name), name, force=force)
 
     def keep(self, made: SigningKey, name: str, *, force: bool = False) -> SigningKey:
-        """Keep a key under *name*, and return it; one that is there is replaced with *force* alone."""
+        """Store a key under *name*, and return it; an existing one is replaced only with *force*."""
         self._refuse_name(name)
-        with self._explained(name), Folder.at(self.place, create=True) as folder:
+        with self._translate_errors(name), Folder.at(self.place, create=True) as folder:
             self._refuse_loose_folder()
             if force:
                 with suppress(FileNotFoundError):
                     folder.remove(name)
             elif folder.exists(name):
-                why = f"is there already; `keys show {name} --out FILE` writes its public half, --force makes another"
+                why = f"exists already; `keys show {name} --out FILE` writes its public half, --force replaces it"
                 self._refuse(name, why)
             folder.replace(name, f"{made.reveal()}\n".encode(), expected="", mode=0o600)
             folder.sync()
         return made
 
     def remove(self, name: str) -> None:
-        """Remove the key of that name, if it is there; raises `SignatureError`."""
+        """Remove the key of that name, if it exists; raises `SignatureError`."""
         self._refuse_name(name)
-        with suppress(FileNotFoundError), self._explained(name), Folder.at(self.place) as folder:
+        with suppress(FileNotFoundError), self._translate_errors(name), Folder.at(self.place) as folder:
             if folder.exists(name):
                 folder.remove(name)
 
     def load(self, name: str, own: str | None = None) -> SigningKey:
-        """Return the key of that name; raises `SignatureError` if it is missing, malformed, or not kept safely.
+        """Return the key of that name; raises `SignatureError` if it is missing, malformed, or not stored safely.
 
-        *own* is what the key calls itself, if it is not called as its file is.
+        *own* is the key's own name, if it differs from its file's.
         """
         self._refuse_name(name)
         if not self.place.is_dir():
             self._refuse(name, "is not there; make one with: deedbook keys new")
-        with self._explained(name), Folder.at(self.place) as folder:
+        with self._translate_errors(name), Folder.at(self.place) as folder:
             self._refuse_loose_folder()
             with folder.open(name) as file:
                 found = os.fstat(file.fileno())
                 if found.st_uid != os.geteuid():
-                    self._refuse(name, f"belongs to the user {found.st_uid}; a key belongs to who signs with it")
+                    self._refuse(
+                        name, f"belongs to the user {found.st_uid}; a key must belong to the user who signs with it"
+                    )
                 if found.st_mode & _OTHERS:
                     mode = stat.S_IMODE(found.st_mode)
                     self._refuse(
@@ -102,10 +104,10 @@ class KeyRing:
         return key
 
     def _refuse_loose_folder(self) -> None:
-        """Refuse a folder that somebody else could put keys into."""
+        """Refuse a folder into which other users could put keys."""
         found = self.place.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            why = "the folder belongs to somebody else, or others may write into it; see to it, then: chmod 700"
+            why = "the folder belongs to another user, or others may write into it; correct its owner, then: chmod 700"
             raise SignatureError(fault("KEY_REFUSED", why, place=str(self.place)))
 
     def _refuse_name(self, name: str) -> None:
@@ -114,7 +116,7 @@ class KeyRing:
             raise SignatureError(fault("KEY_REFUSED", why))
 
     @contextmanager
-    def _explained(self, name: str) -> Iterator[None]:
+    def _translate_errors(self, name: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:

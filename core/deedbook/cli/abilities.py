@@ -109,10 +109,10 @@ def _handler(row: dict[str, Any]) -> str:
 @click.pass_obj
 def show(options: GlobalOptions, name: str, profile: str | None) -> int:
     """Show one ability: what it takes and gives, and which hooks and policies match it. Its plugin is imported."""
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook.workspace.workspace import read_workspace
 
-    with bound_for_judging(read_workspace(options.workspace, profile)) as bindings:
+    with bindings_for_judging(read_workspace(options.workspace, profile)) as bindings:
         row = _details(name, bindings.charter.document)
     if options.json:
         as_json({"schema_version": "v1", "ability": row})

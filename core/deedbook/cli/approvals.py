@@ -13,7 +13,7 @@ from .output import as_json, is_terminal, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deedbook.call.queue import Pending, Waiting
+    from deedbook.call.queue import ApprovalQueue, ApprovalRequest
     from deedbook.call.session import Session
     from deedbook.contract import Object
 
@@ -187,7 +187,7 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
     return 0
 
 
-def _next_step(options: GlobalOptions, pending: "Pending") -> str:
+def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
     """Return how to perform an approved call if no process is waiting; only the agent can use an agent's own tool."""
     from deedbook.approvals.answering import AGAIN
     from deedbook.policy.bound import EXTERNAL
@@ -200,10 +200,10 @@ def _next_step(options: GlobalOptions, pending: "Pending") -> str:
 
 
 def _queue(options: GlobalOptions) -> Any:
-    from deedbook.approvals.answering import queue
+    from deedbook.approvals.answering import open_queue
     from deedbook.workspace.workspace import read_workspace
 
-    return queue(read_workspace(options.workspace).state)
+    return open_queue(read_workspace(options.workspace).state)
 
 
 def _now() -> str:
@@ -212,36 +212,36 @@ def _now() -> str:
     return timestamp(time.time())
 
 
-def _states(options: GlobalOptions, requests: "Iterable[Pending]") -> dict[str, str]:
+def _states(options: GlobalOptions, requests: "Iterable[ApprovalRequest]") -> dict[str, str]:
     """Return the state of each of *requests*, by its id; an open request of an older charter is stale."""
-    from deedbook.approvals.answering import stale
+    from deedbook.approvals.answering import find_stale
     from deedbook.call.queue import OPEN
 
     now, every = _now(), list(requests)
     states: dict[str, str] = {each.id: each.state(now) for each in every}
-    left = stale(options.workspace, [each for each in every if states[each.id] in OPEN])
+    left = find_stale(options.workspace, [each for each in every if states[each.id] in OPEN])
     return states | dict.fromkeys(left, STALE)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _row(pending: "Pending", state: str) -> dict[str, Any]:
+def _row(pending: "ApprovalRequest", state: str) -> dict[str, Any]:
     from deedbook.format.event_text import show
 
-    asked = pending.asked.payload
+    asked = pending.requested.payload
     said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}
     principal = asked["principal"]
     who = show(principal["id"]) if isinstance(principal, dict) and "id" in principal else show(principal)
     return {"approval": pending.id, "state": state, "principal": who, **said}
 
 
-def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
+def _answer(pending: "ApprovalRequest", waiting: "ApprovalQueue") -> dict[str, Any] | None:
     from deedbook.policy.requests import read_statement
 
     if pending.answer is None:
         return None
-    said = waiting.opened(pending.answer)
+    said = waiting.open_payload(pending.answer)
     statement = read_statement(said["signed"])
     return {"answer": said["answer"], "approver": said["approver"], "at": statement["at"], "note": statement["note"]}
 

@@ -206,7 +206,7 @@ def execute(
     *words* are the arguments as they were typed; they help to explain a schema violation.
     """
     with open_kernel(options.workspace, profile=profile) as kernel:
-        announce(kernel.opened)
+        announce(kernel.active_charter)
         session = begin(kernel)
         denials, signals, violations = Denials(session.bindings), Signals(), Violations(session.bindings)
         for listener in (denials, signals, violations):

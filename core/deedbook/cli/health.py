@@ -27,9 +27,9 @@ from deedbook.charter.registry import find_missing_programs
 from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
-from deedbook.format.heads import Head, gaps, recorded
-from deedbook.format.reader import sessions
-from deedbook.format.report import MOST_OF_A_KIND, counted, few
+from deedbook.format.heads import Head, find_gaps, list_heads
+from deedbook.format.reader import list_sessions
+from deedbook.format.report import MOST_OF_A_KIND, few, pluralise
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
@@ -315,9 +315,9 @@ def _lost(state: Path) -> Iterator[Check]:
     """Yield the sessions that lack events which the workspace ledger recorded."""
     heads: dict[str, list[Head]] = {}
     try:
-        for head in recorded(state):
+        for head in list_heads(state):
             heads.setdefault(head.session, []).append(head)
-        found = [gap for known in heads.values() for gap in gaps(state, known)]
+        found = [gap for known in heads.values() for gap in find_gaps(state, known)]
     except (DeedbookError, OSError) as problem:
         yield Check("ledger", "fault", describe(problem), "deedbook verify")
     else:
@@ -328,11 +328,11 @@ def _interrupted(state: Path) -> Iterator[Check]:
     """Yield the sessions without an end that no process writes, except those reported for a torn end."""
     try:
         with Folder.at(state) as folder:
-            left = [each.id for each in sessions(folder) if each.state == "interrupted" and not each.torn]
+            left = [each.id for each in list_sessions(folder) if each.state == "interrupted" and not each.torn]
     except (DeedbookError, OSError):  # a missing state folder has none; other errors are reported above
         return
     if left:
-        found = f"{counted(len(left), 'session')} without an end, written by no process: {', '.join(few(left))}"
+        found = f"{pluralise(len(left), 'session')} without an end, written by no process: {', '.join(few(left))}"
         yield Check(
             "session", "note", found, f"deedbook sessions close {left[0] if len(left) == 1 else 'ID, for each'}"
         )

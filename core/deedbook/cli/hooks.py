@@ -18,13 +18,13 @@ def command(ctx: click.Context, profile: str | None) -> int:
     if ctx.invoked_subcommand is not None:
         return 0
     from deedbook.contract.lifecycle import EVENTS
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook.policy.fitting import facts_of, fittings
     from deedbook.workspace.workspace import read_workspace
 
     options = ctx.find_object(GlobalOptions)
     assert options is not None
-    with bound_for_judging(read_workspace(options.workspace, profile)) as bindings:
+    with bindings_for_judging(read_workspace(options.workspace, profile)) as bindings:
         document = bindings.charter.document
     rows: list[dict[str, Any]] = []
     for fit in sorted(fittings(document, "hooks"), key=lambda fit: fit.name):
@@ -61,7 +61,7 @@ def test(options: GlobalOptions, files: tuple[str, ...], profile: str | None) ->
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.format.terminal import plain
-    from deedbook.kernel import bound_for_asking
+    from deedbook.kernel import bindings_for_hook_tests
     from deedbook.workspace.trees import list_trees
     from deedbook.workspace.workspace import read_workspace
 
@@ -77,7 +77,7 @@ def test(options: GlobalOptions, files: tuple[str, ...], profile: str | None) ->
         cases = [case for tree, path in named or beside for case in hook_cases.read_cases(tree, path, schemas)]
     if not cases:
         message(f"there are no tests; write some in .system/{hook_cases.FOLDER}/NAME.test.yaml")
-    with bound_for_asking(source) as bindings:
+    with bindings_for_hook_tests(source) as bindings:
         found = [hook_cases.run_case(bindings, case, source.state) for case in cases]
     failed = [each for each in found if each.problem]
     if options.json:

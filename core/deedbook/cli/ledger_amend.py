@@ -33,7 +33,7 @@ def command(
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.maintenance.amending import amend
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.extending import tell_extended
+    from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
 
@@ -44,7 +44,7 @@ def command(
     name, by = writable_ledger(source, session), author(source, principal)
     schemas = Schemas.load(data_folder("schemas"))
     made = amend(Site.of(source), schemas, name, seq, patch, reason=recordable(reason), by=by)
-    tell_extended(source, name, lambda why: report_error(format_error(why)))
+    notify_extended(source, name, lambda why: report_error(format_error(why)))
     message(f"event {seq} of {name} is amended by event {made}")
     return 0
 

@@ -11,7 +11,7 @@ from .output import format_error, message, report_error, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deedbook.maintenance.erasing import Copy, Erased
+    from deedbook.maintenance.erasing import Copy, ErasureResult
     from deedbook.workspace.site import Site
 
 
@@ -40,7 +40,7 @@ def command(
     from deedbook.format.errors import recordable
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.erasing import erase
-    from deedbook.maintenance.extending import tell_extended
+    from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
 
@@ -51,14 +51,14 @@ def command(
     name, reason = writable_ledger(source, session), recordable(reason)
     done = erase(site, name, seq=seq, digest=digest, reason=reason, by=by)
     _tell(name, done)
-    tell_extended(source, name, lambda why: report_error(format_error(why)))
+    notify_extended(source, name, lambda why: report_error(format_error(why)))
     if not copies:
         return _report_copies(done.copies)
     left = [each for each in done.copies if not _erase_copy(site, each, reason, by)]
     return _report_copies(left) or (1 if left else 0)
 
 
-def _tell(name: str, done: "Erased") -> None:
+def _tell(name: str, done: "ErasureResult") -> None:
     for digest in done.deleted:
         say(digest)
     if done.deleted:

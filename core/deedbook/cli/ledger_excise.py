@@ -22,8 +22,8 @@ def command(options: GlobalOptions, session: str, seq: int, reason: str, princip
     """
     from deedbook.format.errors import recordable
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.excising import excise, looked_at
-    from deedbook.maintenance.extending import refuse_missing, renew_pages, tell_extended
+    from deedbook.maintenance.excising import excise, preview
+    from deedbook.maintenance.extending import notify_extended, refuse_missing, renew_pages
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
 
@@ -32,7 +32,7 @@ def command(options: GlobalOptions, session: str, seq: int, reason: str, princip
     source = read_workspace(options.workspace)
     name, by, site = writable_ledger(source, session), author(source, principal), Site.of(source)
     if not yes:
-        line = looked_at(site, name, seq, by)
+        line = preview(site, name, seq, by)
         if line.excised:
             message(f"the payload of event {seq} of {name} ({line.event_type}) is removed already")
             return 0
@@ -42,7 +42,7 @@ def command(options: GlobalOptions, session: str, seq: int, reason: str, princip
     refuse_missing(source.state)
     line = excise(site, name, seq, reason=recordable(reason), by=by)
     renew_pages(source, name)
-    tell_extended(source, name, lambda why: report_error(format_error(why)))
+    notify_extended(source, name, lambda why: report_error(format_error(why)))
     if line.excised:
         message(f"the payload of event {seq} of {name} ({line.event_type}) was removed already")
         return 0

@@ -8,9 +8,9 @@ from deedbook.format.errors import DeedbookError, LedgerError, fault
 from deedbook.format.events import FORMAT, MAX_PAYLOAD, SESSION_ID, first_workspace_hash, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import is_state
-from deedbook.format.reader import sessions
+from deedbook.format.reader import list_sessions
 from deedbook.format.schema import suggest
-from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.naming import split_source
 from deedbook.format.upcasting.recognition import form_of, not_a_ledger, require_form
 from deedbook.format.upcasting.table import UPCASTERS
 from deedbook.workspace.declarations import Workspace
@@ -62,7 +62,7 @@ def session_file(workspace: str, name: str) -> Path:
     ``SHA256#SESSION``. Raises `LedgerError`: ``SESSION_NOT_FOUND``, and ``NOT_A_LEDGER`` for a file that is no ledger.
     """
     if not SESSION_ID.fullmatch(name):
-        place, session = parted(name)
+        place, session = split_source(name)
         if place.is_dir() and not (place / FILE).exists():
             raise not_a_ledger(str(place), f"it is a folder without a file {FILE}")
         place = place / FILE if place.is_dir() else place
@@ -120,11 +120,11 @@ def _imported_session_at(workspace: str, name: str) -> Path | None:
 
 def _imported_session(workspace: Workspace, name: str) -> Path | None:
     """Return the path of an imported session of an old ledger; ``None`` if there is none."""
-    from deedbook.maintenance.imports import find, imports
+    from deedbook.maintenance.imports import find, list_imports
 
     state = workspace.state
     try:
-        found = find(imports(state), name)
+        found = find(list_imports(state), name)
     except (DeedbookError, OSError):  # its verification reports the error
         return None
     if len(found) > 1:
@@ -193,7 +193,7 @@ def _newest(workspace: Workspace) -> str | None:
     if not (workspace.state / "sessions").is_dir():
         return None
     with Folder.at(workspace.state) as state:
-        begun = [each.id for each in sessions(state) if each.started]
+        begun = [each.id for each in list_sessions(state) if each.started]
     return begun[-1] if begun else None
 
 
@@ -231,7 +231,7 @@ def own_ledger_path(workspace: Workspace) -> Path:
 
 def is_own_ledger(place: Path) -> bool:
     """Return whether the ledger at *place* is a workspace's own, by its first line; raises `LedgerError`."""
-    file_, _ = parted(place)
+    file_, _ = split_source(place)
     with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
         raw = file.readline(MAX_PAYLOAD + 4096)
     if not raw.endswith(b"\n") or form_of(raw) != FORMAT:
@@ -247,7 +247,7 @@ def ledger_path(workspace: Workspace, identity: str) -> Path:
 
 def ledger_identity(place: Path) -> tuple[str, str]:
     """Return a ledger's session id and trace id from its first line; raises `LedgerError`."""
-    file_, session = parted(place)
+    file_, session = split_source(place)
     with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
         raw = file.readline(MAX_PAYLOAD + 4096).rstrip(b"\n")
     if (form := form_of(raw)) != FORMAT:

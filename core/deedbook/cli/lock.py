@@ -78,7 +78,7 @@ def _check_servers(workspace: str, *, yes: bool) -> bool:
 
 
 def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first: bool) -> None:
-    from deedbook.format.report import counted
+    from deedbook.format.report import pluralise
     from deedbook.format.terminal import plain
 
     report_set_aside(opened.charter)
@@ -86,7 +86,7 @@ def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first:
     for way, text in changes:
         say(f"{way:8}{plain(text)}")
     if first:
-        say(f"first lock: {counted(len(opened.charter.document['sources']), 'source')} pinned")
+        say(f"first lock: {pluralise(len(opened.charter.document['sources']), 'source')} pinned")
     elif not changes:
         say("nothing changed")
     for name in free:

@@ -29,14 +29,14 @@ def command() -> None:
 def listing(options: GlobalOptions, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
     from deedbook.charter.policies import lint_policies
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.policy.fitting import covers
     from deedbook.workspace.workspace import read_workspace
 
     source, catalogue = read_workspace(options.workspace, profile), discover()
-    with bound_for_judging(source, catalogue) as bindings:
+    with bindings_for_judging(source, catalogue) as bindings:
         document = bindings.charter.document
         never, fits = lint_policies(document, installed_kinds(catalogue), source.policies), covers(document)
     policies = sorted(document["policies"].items())
@@ -95,14 +95,14 @@ def test(
     least one case. Exit status 1 if a case fails; 0 without any tests, with a message.
     """
     from deedbook.charter import cases
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.workspace.workspace import read_workspace
 
     source, catalogue = read_workspace(options.workspace, profile), discover()
     found = _cases(source, files)
-    with bound_for_judging(source, catalogue) as bindings:
+    with bindings_for_judging(source, catalogue) as bindings:
         findings = [cases.run_case(bindings, case, hooks=hooks) for case in found]
         parts = cases.coverage(bindings, findings, installed_kinds(catalogue))
     failed = [finding for finding in findings if finding.problem]

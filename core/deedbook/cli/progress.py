@@ -130,14 +130,14 @@ class ApprovalNotice:
 
     def _waits(self, request: Object) -> bool:
         """Return whether the request is still open: one of an earlier session may be approved already."""
-        from deedbook.approvals.answering import queue
+        from deedbook.approvals.answering import open_queue
         from deedbook.format.errors import DeedbookError
         from deedbook.format.events import timestamp
 
         if request["session"] == self._session:
             return True
         try:
-            with queue(self._state) as waiting:
+            with open_queue(self._state) as waiting:
                 return waiting.find(request["approval"]).state(timestamp(time.time())) == "waiting"
         except DeedbookError:
             return False

@@ -27,7 +27,7 @@ def lint(options: GlobalOptions, files: tuple[Path, ...]) -> int:
 
     from deedbook.charter.registry import survey
     from deedbook.format.release import VERSION
-    from deedbook.format.report import counted
+    from deedbook.format.report import pluralise
     from deedbook.format.terminal import plain
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.sources import find_workspace
@@ -48,7 +48,7 @@ def lint(options: GlobalOptions, files: tuple[Path, ...]) -> int:
         code = f" [{each.code}]" if each.code else ""
         say(plain(f"{each.level}: {each.place or 'workspace'}: {each.message}{code}"))
     errors = sum(each.level == "error" for each in made.findings)
-    told = f"{counted(errors, 'error')}, {counted(len(made.findings) - errors, 'note')}"
+    told = f"{pluralise(errors, 'error')}, {pluralise(len(made.findings) - errors, 'note')}"
     looked = f"{len(made.abilities)} {'ability' if len(made.abilities) == 1 else 'abilities'}"
     message(f"{looked} checked: {told}")
     return 0 if made.ok else 1

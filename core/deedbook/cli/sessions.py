@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from deedbook.format.errors import DomainError, LedgerError
     from deedbook.format.files import Folder
-    from deedbook.format.reader import Listed
+    from deedbook.format.reader import SessionSummary
 
 
 SHOWN: Final = 8
@@ -31,7 +31,7 @@ def command(ctx: click.Context) -> int:
     import attrs
 
     from deedbook.format.files import Folder
-    from deedbook.format.reader import sessions
+    from deedbook.format.reader import list_sessions
 
     from .ledgers import read_leniently
 
@@ -39,10 +39,10 @@ def command(ctx: click.Context) -> int:
     for note in notes:
         message(note)
     state = source.state
-    found: list[tuple[Listed, Mapping[str, str]]] = []
+    found: list[tuple[SessionSummary, Mapping[str, str]]] = []
     if state.is_dir():
         with Folder.at(state) as folder:
-            own, runs = sessions(folder), _runs(folder)
+            own, runs = list_sessions(folder), _runs(folder)
             found = [(each, {"name": each.id, **runs.get(each.id, {})}) for each in own]
             found += _imported_sessions(state, [each.id for each in own])
             found.sort(key=lambda pair: pair[0].started)
@@ -59,16 +59,16 @@ def command(ctx: click.Context) -> int:
 def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
     """Return the process and the run of each session, as far as the workspace ledger records them."""
     from deedbook.format.errors import DeedbookError
-    from deedbook.ledger.processes import survey
+    from deedbook.ledger.processes import read_processes
 
     try:
-        told = survey(state).sessions.values()
+        told = read_processes(state).sessions.values()
     except (DeedbookError, OSError):  # its own verification says what is wrong with it
         return {}
     return {each.id: {"process": each.process, "run": each.run} for each in told if each.run}
 
 
-def _imported_sessions(state: "Path", own: list[str]) -> "list[tuple[Listed, Mapping[str, str]]]":
+def _imported_sessions(state: "Path", own: list[str]) -> "list[tuple[SessionSummary, Mapping[str, str]]]":
     """Return the sessions of imported old ledgers, each with its form, the file's hash and a name.
 
     If several sessions have the same id, the names of imported ones begin with the hash.
@@ -76,14 +76,14 @@ def _imported_sessions(state: "Path", own: list[str]) -> "list[tuple[Listed, Map
     from collections import Counter
 
     from deedbook.format.errors import DeedbookError
-    from deedbook.maintenance.imports import imports
+    from deedbook.maintenance.imports import list_imports
 
     try:
-        known = imports(state)
+        known = list_imports(state)
     except (DeedbookError, OSError):  # its own verification says what is wrong with it
         return []
     ids = Counter([*own, *(each.id for one in known for each in one.sessions)])
-    found: list[tuple[Listed, Mapping[str, str]]] = []
+    found: list[tuple[SessionSummary, Mapping[str, str]]] = []
     for one in known:
         for each in one.sessions:
             name = each.id if ids[each.id] == 1 else f"{one.sha256[:SHOWN]}#{each.id}"
@@ -117,7 +117,7 @@ def close(options: GlobalOptions, session: str) -> int:
     set aside. An imported session never changes.
     """
     from deedbook.format.errors import LedgerError
-    from deedbook.maintenance.closing import told
+    from deedbook.maintenance.closing import describe_unknown
     from deedbook.maintenance.upkeep import close_session, discard_session, mend_session
     from deedbook.workspace.workspace import read_workspace
 
@@ -135,7 +135,7 @@ def close(options: GlobalOptions, session: str) -> int:
         closed = close_session(source, identity, _report_checkpoint)
     except LedgerError as problem:
         raise _with_interrupted(problem, source.state) from None
-    message(f"session {identity} is closed; {told(closed)}")
+    message(f"session {identity} is closed; {describe_unknown(closed)}")
     return 0
 
 
@@ -143,11 +143,11 @@ def _with_interrupted(problem: "LedgerError", state: "Path") -> "LedgerError":
     """Return *problem*; for an ended session, also name the interrupted sessions, one of which was probably meant."""
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
-    from deedbook.format.reader import interrupted
+    from deedbook.format.reader import list_interrupted
     from deedbook.format.report import few
 
     if problem.error.code != "SESSION_ENDED":
         return problem
     with Folder.at(state) as folder:
-        left = ", ".join(few(interrupted(folder)))
+        left = ", ".join(few(list_interrupted(folder)))
     return LedgerError(fault("SESSION_ENDED", f"{problem.error.message}; interrupted: {left or 'none'}"))

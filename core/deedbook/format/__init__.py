@@ -1,1 +1,1 @@
-"""Values, bytes, lines, hashes, schemas, notes, proofs and files: what writers and verifiers share."""
+"""Values, bytes, lines, hashes, schemas, notes, proofs and files: shared by writers and verifiers."""

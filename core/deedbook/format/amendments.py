@@ -1,58 +1,60 @@
-"""Amendments: what a recorded event is said to be instead, by later events; pure. The recorded one stays as it is."""
+"""Amendments: later events that correct the payload of a recorded event; pure. The recorded event stays as it is."""
 
 import copy
-import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
 
 from deedbook.contract import Event, Object
 
+from .pointers import InvalidPointerError, get_member, split_pointer
+
 TYPE: Final = "event.amended"
-_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
+_NOTHING: Final = object()
 
 
-class Unfit(ValueError):  # noqa: N818 - it names what is wrong, as the other exceptions of the kernel do
+class InvalidPatch(ValueError):  # noqa: N818 - a fault of the input, like the kernel's other exceptions
     """A change that does not fit the payload."""
 
 
-def parts(pointer: str) -> list[str]:
-    """Return the segments of a JSON pointer (RFC 6901); raises `Unfit` for what is none, or names the whole."""
-    if not pointer.startswith("/") or re.search("~(?![01])", pointer):
-        raise Unfit(f"{pointer!r} is no JSON pointer to a member; expected one such as /args/text")
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
+def _split(pointer: str) -> list[str]:
+    """Return the names that *pointer* leads through; raises `InvalidPatch` for an invalid or the empty pointer."""
+    with suppress(InvalidPointerError):
+        if names := split_pointer(pointer):
+            return names
+    raise InvalidPatch(f"{pointer!r} is no JSON pointer to a member; expected one such as /args/text")
 
 
-def at(value: Any, pointer: str) -> Any:
-    """Return what stands at *pointer* in *value*; raises `Unfit` if nothing does."""
-    for part in parts(pointer):
+def value_at(value: Any, pointer: str) -> Any:
+    """Return the value at *pointer* in *value*; raises `InvalidPatch` if there is none."""
+    for part in _split(pointer):
         value = _member(value, part, pointer)
     return value
 
 
 def _member(value: Any, part: str, pointer: str) -> Any:
-    if isinstance(value, dict) and part in value:
-        return value[part]
-    if isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
-        return value[int(part)]
-    raise Unfit(f"{pointer}: there is no {part!r}{_known(value)}")
+    found = get_member(value, part, _NOTHING)
+    if found is _NOTHING:
+        raise InvalidPatch(f"{pointer}: there is no {part!r}{_member_hint(value)}")
+    return found
 
 
-def _known(value: Any) -> str:
+def _member_hint(value: Any) -> str:
     if isinstance(value, dict):
         return f"; there are {', '.join(sorted(value)[:10]) or 'no members'}"
     return f"; the list has {len(value)} items" if isinstance(value, list) else "; there is nothing below it"
 
 
-def patched(payload: Object, patch: Iterable[Any]) -> dict[str, Any]:
-    """Return *payload* with the changes of *patch* made in order; raises `Unfit` for one that does not fit."""
+def apply_patch(payload: Object, patch: Iterable[Any]) -> dict[str, Any]:
+    """Return *payload* with the changes of *patch* in order; raises `InvalidPatch` for one that does not fit."""
     made: dict[str, Any] = copy.deepcopy(dict(payload))
     for change in patch:
         pointer = change.get("at") if isinstance(change, dict) else None
         if not isinstance(pointer, str):
-            raise Unfit("a change whose place is sealed, or that is none")
-        *above, last = parts(pointer)
+            raise InvalidPatch("an invalid change, or one inside a sealed value")
+        *above, last = _split(pointer)
         inner: Any = made
         for part in above:
             inner = _member(inner, part, pointer)
@@ -74,25 +76,25 @@ def _change(inner: Any, last: str, pointer: str, change: Mapping[str, Any]) -> N
 
 @attrs.define
 class Amendments:
-    """The amendments of a ledger, by the seq of the event that each is about."""
+    """The amendments of a ledger, by the seq of the amended event."""
 
-    told: dict[int, list[Event]] = attrs.field(factory=dict)
+    events: dict[int, list[Event]] = attrs.field(factory=dict)
 
     def of(self, seq: int) -> Sequence[Event]:
-        """Return the amendments of the event with that *seq*, in order."""
-        return self.told.get(seq, ())
+        """Return the amendments of the event *seq*, in order."""
+        return self.events.get(seq, ())
 
-    def said(self, event: Event) -> Object:
-        """Return the payload that *event* is said to have: all amendments made, and theirs made before.
+    def amended_payload(self, event: Event) -> Object:
+        """Return the payload of *event* with all its amendments, themselves amended first.
 
-        What cannot be made, because a part is sealed or was taken out, is left as it is.
+        A change that cannot be made, because a part is sealed or removed, is left out.
         """
         payload = event.payload
         for amendment in self.of(event.seq):
-            patch = self.said(amendment).get("patch")
+            patch = self.amended_payload(amendment).get("patch")
             try:
-                payload = patched(payload, patch if isinstance(patch, list) else ())
-            except Unfit:
+                payload = apply_patch(payload, patch if isinstance(patch, list) else ())
+            except InvalidPatch:
                 continue
         return payload
 
@@ -101,12 +103,12 @@ class AmendmentsFold:
     """The fold whose state is `Amendments`."""
 
     def start(self) -> Amendments:
-        """Return none."""
+        """Return no amendments."""
         return Amendments()
 
     def step(self, state: Amendments, event: Event) -> Amendments:
-        """Take *event* in, if it is one; an event can be amended by a later one only."""
+        """Add *event* if it is an amendment; only a later event can amend an event."""
         seq = event.payload.get("seq")
         if event.type == TYPE and type(seq) is int and seq < event.seq:
-            state.told.setdefault(seq, []).append(event)
+            state.events.setdefault(seq, []).append(event)
         return state

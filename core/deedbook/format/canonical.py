@@ -1,8 +1,8 @@
-"""Values to canonical bytes and back: RFC 8785 (JCS) JSON, the intake gate, SHA-256.
+"""Convert values to canonical bytes and back: RFC 8785 (JCS) JSON, the intake gate, SHA-256.
 
-The law, for whatever intake accepts: ``encode(decode(encode(x))) == encode(x)``. orjson is the fast path where its
-bytes are provably those of RFC 8785; floats outside that range are spelled here, since orjson's spelling of them has
-changed between releases.
+For every value that intake accepts: ``encode(decode(encode(x))) == encode(x)``. orjson is used where its bytes are
+proven to equal those of RFC 8785; other floats are written here, since orjson's notation of them has changed between
+releases.
 """
 
 import json
@@ -22,13 +22,13 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
 PAYLOAD_DEPTH: Final = 72
-"""A payload may wrap what intake accepts in a few levels of its own, and hold it twice."""
+"""A payload may wrap accepted values in a few levels of its own, and hold them twice."""
 PAYLOAD_NODES: Final = 600_000
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DIGIT_BITS: Final = 4096
-"""Longer integers are refused even where big ones are read as digits: spelling them out takes quadratic time."""
+"""Longer integers are refused even where large ones are read as digits: their conversion takes quadratic time."""
 MAX_DIGITS: Final = 1200
-"""The digits of an integer that is read as one: fewer than `MAX_DIGIT_BITS` hold."""
+"""The most digits of an integer that is read as digits; they need fewer than `MAX_DIGIT_BITS`."""
 SEALED_KEY: Final = "$sealed"
 
 _PLAIN: Final = 1e21  # from here on ECMAScript writes an exponent
@@ -45,7 +45,7 @@ _dumps: Final = orjson.dumps
 _sha256: Final = sha256
 
 decode: Final = orjson.loads
-"""Read bytes that are known to be canonical; for anything from outside use `parse`."""
+"""Decode bytes that are known to be canonical; use `parse` for anything from outside."""
 
 
 def digest(raw: bytes) -> str:
@@ -56,8 +56,8 @@ def digest(raw: bytes) -> str:
 def encode(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bytes:
     """Return the RFC 8785 bytes of *value*.
 
-    Accepts only what JSON has: ``None``, `bool`, `int` within ±(2^53-1), finite `float`, `str`, `list`, `dict` with
-    `str` keys; no subclass, at most *depth* levels and *nodes* values. Raises `IntakeError` (``INTAKE_REFUSED``).
+    Accepts only JSON types: ``None``, `bool`, `int` within ±(2^53-1), finite `float`, `str`, `list`, `dict` with `str`
+    keys; no subclass, at most *depth* levels and *nodes* values. Raises `IntakeError` (``INTAKE_REFUSED``).
     """
     plain = _walk(value, depth, nodes)
     try:
@@ -71,7 +71,7 @@ def encode(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bytes:
 
 
 def encode_payload(value: Any) -> bytes:
-    """Return the RFC 8785 bytes of a ledger's payload: `encode`, with room for what wraps values from outside."""
+    """Return the RFC 8785 bytes of a ledger's payload: `encode` with higher limits."""
     return encode(value, PAYLOAD_DEPTH, PAYLOAD_NODES)
 
 
@@ -86,11 +86,11 @@ def admit(value: Any) -> bytes:
 
 
 def parse(text: bytes | str, *, big_integers: Literal["refuse", "string", "keep"] = "refuse") -> Any:
-    """Read JSON from outside strictly: one UTF-8 document, no duplicate key, nothing that `admit` refuses.
+    """Parse JSON from outside strictly: one UTF-8 document, no duplicate key, nothing that `admit` refuses.
 
-    *big_integers* says what becomes of an integer beyond ±(2^53-1): ``"string"`` reads it as its digits, ``"keep"``
-    as the integer, of at most `MAX_DIGITS` digits, for an ability that says itself what becomes of it. Raises
-    `IntakeError`, which is `NotJsonError` where *text* is no JSON at all.
+    *big_integers* selects the result for an integer beyond ±(2^53-1): ``"string"`` gives its digits, ``"keep"`` the
+    integer, of at most `MAX_DIGITS` digits, for an ability that handles it itself. Raises `IntakeError`, or
+    `NotJsonError` if *text* is not JSON at all.
     """
     if len(text) > MAX_BYTES:
         raise IntakeError(fault("INTAKE_REFUSED", f"{len(text)} bytes; at most {MAX_BYTES} are accepted"))
@@ -100,23 +100,23 @@ def parse(text: bytes | str, *, big_integers: Literal["refuse", "string", "keep"
 
 
 def parse_payload(text: bytes | str) -> Any:
-    """Read JSON as strictly as `parse`, with the room of a ledger's payload; a key ``$sealed`` may stand in it."""
+    """Parse JSON as strictly as `parse`, with the limits of a ledger's payload; a key ``$sealed`` is allowed."""
     value = _read(text, _small_integer)
     encode_payload(value)
     return value
 
 
 def without_big_integers(value: Any) -> Any:
-    """Return *value* with each integer beyond ±(2^53-1) as its decimal digits, for abilities that take them so.
+    """Return *value* with each integer beyond ±(2^53-1) as its decimal digits, for abilities that accept that.
 
-    Raises `IntakeError` where the value is no JSON, or too large.
+    Raises `IntakeError` if the value is not JSON, or too large.
     """
     _walk(value, MAX_DEPTH, MAX_NODES)
     return _with_digits(value)
 
 
 def check_bindings() -> bool:
-    """Say whether this module's own references still compute what they should (a plugin may have patched a library)."""
+    """Return whether this module's own references still compute correctly (a plugin may have patched a library)."""
     golden = b'{"a":[1,1.5,"\xc3\xa9"],"b":null}'
     return (
         encode({"b": None, "a": [1.0, 1.5, "é"]}) == golden
@@ -128,7 +128,7 @@ def check_bindings() -> bool:
 
 
 def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
-    """Check types, depth and size level by level; say whether orjson spells every number as RFC 8785 does."""
+    """Check types, depth and size level by level; return whether orjson writes every number as RFC 8785 does."""
     plain = True
     level: list[Collection[Any]] = [(value,)]
     nodes = above = 0
@@ -169,12 +169,12 @@ def _with_digits(value: Any) -> Any:
 
 
 def _needs_utf16_order(raw: bytes) -> bool:
-    """Say whether keys could order otherwise by UTF-16 code unit than by code point: U+E000 and up beside astral."""
+    """Return whether keys may sort differently by UTF-16 code unit than by code point: U+E000 and up beside astral."""
     return (b"\xee" in raw or b"\xef" in raw) and any(lead in raw for lead in _ASTRAL_LEADS)
 
 
 def _respell(value: Any) -> Any:
-    """Rebuild *value* with floats as RFC 8785 spells them."""
+    """Rebuild *value* with floats in the notation of RFC 8785."""
     if type(value) is dict:
         return {key: item if type(item) in _SCALARS else _respell(item) for key, item in value.items()}
     if type(value) is list:
@@ -194,7 +194,7 @@ def _utf16(key: str) -> bytes:
 
 
 def _number(value: float) -> int | float | orjson.Fragment:
-    """Return what orjson writes as ECMAScript's ``Number::toString`` spells *value* (ECMA-262, 6.1.6.1.20)."""
+    """Return a value that orjson writes as ECMAScript's ``Number::toString`` writes *value* (ECMA-262, 6.1.6.1.20)."""
     if value % 1.0 and 1e-4 <= abs(value) < 1e16:
         return value
     for why in _float_faults(value):
@@ -217,7 +217,7 @@ def _spell(value: float) -> str:
 
 
 def _refusal(value: Any, reason: str, limit: int) -> IntakeError:
-    """Return the error with the first place that explains it; *reason* stands for what no single place explains."""
+    """Return the error with the first place that explains it; otherwise *reason*."""
     for path, item, depth in islice(_nodes(value, limit), MAX_NODES + 1):
         for why in _faults(item, depth, limit):
             return IntakeError(fault("INTAKE_REFUSED", why, place=path[:200]))
@@ -225,7 +225,7 @@ def _refusal(value: Any, reason: str, limit: int) -> IntakeError:
 
 
 def _nodes(value: Any, limit: int, path: str = "$", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
-    """Yield each value with its path and the number of containers around it, lazily, in the order of the document."""
+    """Yield each value with its path and the number of containers around it, lazily, in document order."""
     yield path, value, depth
     if depth >= limit:
         return
@@ -238,7 +238,7 @@ def _nodes(value: Any, limit: int, path: str = "$", depth: int = 0) -> Iterator[
 
 
 def _faults(value: Any, depth: int, limit: int) -> Iterator[str]:
-    """Yield why *value* itself cannot be recorded; what it contains is asked apart."""
+    """Yield why *value* itself cannot be recorded; its content is checked separately."""
     kind = type(value)
     if kind is dict or kind is list:
         if depth >= limit:

@@ -1,8 +1,8 @@
-"""RunContext: a run's typed state, which is the fold of its ``context.*`` events and of nothing else.
+"""RunContext: a run's typed state, the fold of its ``context.*`` events and of nothing else.
 
-`advance` is the state machine. The `Recorder` asks it before it appends; the `ContextFold` asks it again when the
-events are read: what was acted on and what can be read back are one truth. Whoever works with a context writes to it
-and returns ``None``; there is no second result that could differ.
+`advance` is the state machine. The `Recorder` asks it before it appends, and the `ContextFold` asks it again when the
+events are read, so both have the same state. Code that uses a context writes to it and returns ``None``; there is no
+second result that could differ.
 
     CREATED → CLARIFIED → SCOPED → PLANNED → EXECUTING → VERIFYING → COMPLETED
                                                  ↑───────────┘ rework
@@ -41,9 +41,9 @@ State: TypeAlias = Literal[
     "NEEDS_HUMAN",
 ]
 LIVE: Final[frozenset[str]] = frozenset({"CREATED", "CLARIFIED", "SCOPED", "PLANNED", "EXECUTING", "VERIFYING"})
-"""The states that something may still follow; in the others a run has ended."""
+"""The states that another state may follow; in the others a run has ended."""
 ABSENT: Final = "ABSENT"
-"""What `Recorder.state` says before ``context.created``."""
+"""The value of `Recorder.state` before ``context.created``."""
 
 _MAX_LINE: Final = MAX_PAYLOAD + 4096
 _HASH_KEY: Final = len(b',"envelope_hash":"')
@@ -51,7 +51,7 @@ _HASH_KEY: Final = len(b',"envelope_hash":"')
 
 @attrs.frozen
 class Move:
-    """One row of the machine: where it may be made, where it leads, and the member of the payload that it keeps."""
+    """One transition: the states it may start from, the state it leads to, and the payload member that it keeps."""
 
     since: frozenset[str]
     to: State
@@ -71,12 +71,12 @@ MOVES: Final[Mapping[str, Move]] = MappingProxyType(
         "context.needs_human": Move(LIVE, "NEEDS_HUMAN", "reason"),
     }
 )
-"""Every move but the first; ``context.noted`` moves nothing."""
+"""Every transition but the first; ``context.noted`` changes no state."""
 
 
 @attrs.frozen
-class Note:
-    """One entry of the execution log: what kind of thing happened, and its data."""
+class LogEntry:
+    """One entry of the execution log: its type and its data."""
 
     event_type: str
     data: Object
@@ -86,8 +86,8 @@ class Note:
 class RunContext:
     """The state of one run and the artifact of each stage that it has passed.
 
-    *attempts* counts how often the work was begun; *report* is the latest one handed in; *reason* says why a run ended
-    otherwise than completed. Read from a ledger, a sealed artifact is its ``{"$sealed": …, "size": …}``.
+    *attempts* counts how often the work was started; *report* is the latest one; *reason* tells why a run ended without
+    completion. Read from a ledger, a sealed artifact is its ``{"$sealed": …, "size": …}``.
     """
 
     state: State
@@ -100,7 +100,7 @@ class RunContext:
     report: Object | None = None
     verification: Object | None = None
     reason: Json = None
-    log: tuple[Note, ...] = ()
+    log: tuple[LogEntry, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the whole state as a JSON object that shares nothing with it."""
@@ -112,7 +112,7 @@ class RunContext:
 
 
 def advance(context: RunContext | None, event_type: str, payload: Object) -> Result[RunContext]:
-    """Return the state after one ``context.*`` event, or an `Err` (``SCHEMA_VIOLATION``) if it is no legal move."""
+    """Return the state after one ``context.*`` event, or an `Err` (``SCHEMA_VIOLATION``) for an illegal transition."""
     if event_type == "context.created":
         return _create(context, payload)
     if context is None:
@@ -146,7 +146,7 @@ def _create(context: RunContext | None, payload: Object) -> Result[RunContext]:
 def _note(context: RunContext, payload: Object) -> Result[RunContext]:
     if not {"event_type", "data"} <= payload.keys():
         return _refuse("context.noted", 'the payload needs "event_type" and "data"')
-    note = Note(payload["event_type"], payload["data"])
+    note = LogEntry(payload["event_type"], payload["data"])
     return Ok(attrs.evolve(context, log=(*context.log, note)))
 
 
@@ -182,11 +182,11 @@ class ContextFold:
 
 
 class Recorder:
-    """The only writer of a context, as flows are given it: `flow.Context`.
+    """The only writer of a context, passed to flows as `flow.Context`.
 
-    Each method checks its move, appends one event through *append* and returns ``None``. It raises `Failed` with
-    ``SCHEMA_VIOLATION`` for a move that the machine does not know, with ``INTAKE_REFUSED`` for a value that cannot be
-    recorded. Then, and when *append* raises, nothing has changed. With *context*, a folded one, the run goes on there.
+    Each method checks its transition, appends one event through *append* and returns ``None``. It raises `Failed` with
+    ``SCHEMA_VIOLATION`` for an illegal transition, with ``INTAKE_REFUSED`` for a value that cannot be recorded. Then,
+    and when *append* raises, nothing has changed. With *context*, a folded one, the run continues from there.
     """
 
     def __init__(self, append: Callable[[str, Object], None], context: RunContext | None = None) -> None:
@@ -196,25 +196,25 @@ class Recorder:
 
     @property
     def state(self) -> str:
-        """The present state's name; `ABSENT` before `create`."""
+        """The name of the current state; `ABSENT` before `create`."""
         return self._context.state if self._context else ABSENT
 
     @property
     def is_live(self) -> bool:
-        """Whether the run has not come to an end yet."""
+        """Whether the run has not ended."""
         return self.state in LIVE
 
     @property
     def context(self) -> RunContext | None:
-        """A copy of the present state; changing its artifacts changes nothing here."""
+        """A copy of the current state; changing its artifacts changes nothing here."""
         return copy.deepcopy(self._context)
 
     def create(self, task: Json, source: str) -> None:
-        """Begin: move to CREATED with what was asked, and by which way it came in."""
+        """Begin: move to CREATED with the request and its channel."""
         self._record("context.created", {"task": task, "source": source})
 
     def clarify(self, clarification: Object) -> None:
-        """Move to CLARIFIED with what is wanted."""
+        """Move to CLARIFIED with the clarified request."""
         self._record("context.clarified", {"clarification": dict(clarification)})
 
     def scope(self, scope: Object) -> None:
@@ -251,7 +251,7 @@ class Recorder:
         self._record("context.needs_human", {"reason": reason})
 
     def note(self, event_type: str, data: Object) -> None:
-        """Add an entry to the execution log, in whatever state, without a move."""
+        """Add an entry to the execution log, in any state, without a transition."""
         self._record("context.noted", {"event_type": event_type, "data": dict(data)})
 
     def _record(self, event_type: str, payload: Object) -> None:
@@ -277,9 +277,9 @@ def _admit(payload: Object) -> bytes:
 def save(context: RunContext, head: str, path: Path) -> None:
     """Write a bundle to *path*, atomically: *context*, and *head*, the ledger's envelope hash at that moment.
 
-    Give it what folding the ledger gives: the state that a `Recorder` holds has sealed values open, which would leave
-    them in the bundle for good, and `load` would refuse it. A context of more than canonical JSON carries (64 levels,
-    100,000 nodes) raises `IntakeError`.
+    Pass the result of folding the ledger: the state that a `Recorder` holds has sealed values open, which would stay in
+    the bundle, and `load` would refuse it. A context that exceeds canonical JSON (64 levels, 100,000 nodes) raises
+    `IntakeError`.
     """
     with Folder.at(path.parent) as folder:
         folder.replace(path.name, _bundle(context, head))
@@ -297,9 +297,9 @@ def load(path: Path, ledger: Path | None = None) -> RunContext:
     head = _head(raw, path)
     ledger = ledger or path.parent / ".events.jsonl"
     with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as lines:
-        context = _fold_to(head, _checked(lines, ledger), ledger)
+        context = _fold_to(head, _check_lines(lines, ledger), ledger)
     if context is None or _bundle(context, head) != raw:
-        raise _unsound("the bundle says something else than the ledger; fold the ledger instead", place=str(path))
+        raise _unsound("the bundle differs from the ledger; fold the ledger instead", place=str(path))
     return context
 
 
@@ -325,7 +325,7 @@ class _Line(NamedTuple):
 
 
 def _fold_to(head: str, lines: Iterable[_Line], ledger: Path) -> RunContext | None:
-    """Fold up to the line whose hash is *head*, and make sure that the context has not moved since."""
+    """Fold up to the line whose hash is *head*, and check that the context has not changed since."""
     fold = ContextFold()
     context = fold.start()
     found = False
@@ -339,11 +339,11 @@ def _fold_to(head: str, lines: Iterable[_Line], ledger: Path) -> RunContext | No
     return context
 
 
-def _checked(lines: BinaryIO, ledger: Path) -> Iterator[_Line]:
+def _check_lines(lines: BinaryIO, ledger: Path) -> Iterator[_Line]:
     previous = None
     for number, line in enumerate(iter(lambda: lines.readline(_MAX_LINE), b""), 1):
         if not line.endswith(b"\n") and len(line) < _MAX_LINE:
-            return  # still being written, or torn: no reader counts it
+            return  # still being written, or torn: readers ignore it
         place = f"{ledger}:{number}"
         header = HEADER.match(line)
         if header is None or not line.endswith(b"}\n"):
@@ -353,7 +353,7 @@ def _checked(lines: BinaryIO, ledger: Path) -> Iterator[_Line]:
         previous = previous or first_hash(part["session_id"])
         hashes = (digest(payload), previous, digest(line[: header.start("envelope_hash") - _HASH_KEY]))
         if hashes != (part["payload_hash"], part["prev_envelope_hash"], part["envelope_hash"]):
-            raise _unsound("the line's hashes do not fit; run deedbook verify", place=place)
+            raise _unsound("the line's hashes do not match; run deedbook verify", place=place)
         previous = part["envelope_hash"]
         yield _Line(previous, _event(part, payload, place))
 

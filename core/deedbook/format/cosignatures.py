@@ -1,8 +1,8 @@
-"""Cosignatures of checkpoints, as C2SP has them (c2sp.org/tlog-cosignature, version 1 with Ed25519); pure.
+"""Cosignatures of checkpoints in the form of C2SP (c2sp.org/tlog-cosignature, version 1 with Ed25519); pure.
 
 A witness signs the lines ``cosignature/v1`` and ``time N`` (seconds since 1970, UTC), then the checkpoint's text. Its
-line in a note holds, behind the key's id, N as eight bytes and the signature's 64. The algorithm of its keys is 0x04,
-so that none of them is ever taken for the key of a log.
+signature in a note contains, after the key's id, N as eight bytes and the signature's 64. The algorithm of its keys is
+0x04, so that they cannot be confused with keys of a log.
 """
 
 from typing import ClassVar, Final, Self
@@ -27,7 +27,7 @@ class WitnessKey(VerifierKey):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the line that `str` makes; also a plain Ed25519 key's, which some witnesses publish.
+        """Parse the line that `str` makes; also a plain Ed25519 key, which some witnesses publish.
 
         Raises `SignatureError` (``KEY_INVALID``).
         """
@@ -40,10 +40,10 @@ class WitnessKey(VerifierKey):
                 raise problem from None
         return cls(plain.name, plain.public)
 
-    def seen(self, note: Note) -> int | None:
+    def cosigned_at(self, note: Note) -> int | None:
         """Return when this witness cosigned *note*, in seconds since 1970: the newest time; ``None`` if it did not.
 
-        A line that claims to be the witness's and is not speaks against all of them.
+        An invalid signature line with the witness's key makes all of its lines invalid.
         """
         mine = [each.value for each in note.signatures if (each.name, each.id) == (self.name, self.id)]
         times = [self._time(note.text, value) for value in mine]
@@ -64,7 +64,7 @@ class WitnessSigner(SigningKey):
     public: WitnessKey
 
     def cosign(self, text: str, time: int) -> Signature:
-        """Return the line by which the witness says that it saw the checkpoint *text* at *time*."""
+        """Return the signature line for the checkpoint *text*, seen at *time*."""
         value = time.to_bytes(_TIME_BYTES, "big") + self.sign(message(text, time))
         return Signature(self.public.name, self.public.id, value)
 

@@ -1,6 +1,7 @@
-"""Detectors: what must not be read by everybody, found in linear time, whatever the text.
+"""Detectors of values that must not be public, found in linear time in any text.
 
-``card`` finds payment card numbers, ``secret`` tokens of well-known shapes, and a workspace adds patterns of its own.
+``card`` finds payment card numbers, ``secret`` finds tokens of well-known forms, and a workspace adds patterns of its
+own.
 """
 
 import re
@@ -30,30 +31,30 @@ _KEY: Final = f"(^|[^A-Za-z0-9]){_KEY_HINT}"  # "risk-" begins no key
 
 
 class Detectors:
-    """The detectors *names* (of `NAMES`) and the *patterns* of a workspace, as one."""
+    """The detectors *names* (of `NAMES`) and the *patterns* of a workspace, combined."""
 
     def __init__(self, names: Collection[str], patterns: Sequence[str]) -> None:
         self._cards = "card" in names
         secrets = "secret" in names
         hints = [*([_CARD_HINT] if self._cards else []), *([*_TOKENS, _KEY_HINT] if secrets else [])]
         exact = [*patterns, *([*_TOKENS, _KEY] if secrets else [])]
-        # a pattern of the user's is about values, not about their JSON: a payload cannot be cleared of it as a whole
+        # a user's pattern applies to values, not to their JSON, so a whole payload cannot be ruled out at once
         self._hint = find_any(*hints) if hints and not patterns else None
         self._exact = find_any(*exact) if exact else None
 
     def suspects(self, payload: bytes) -> bool:
-        """Say whether anything could be found in *payload*; never no where the answer is yes."""
+        """Return whether *payload* may contain a match; never ``False`` if it does."""
         return self._hint is None or self._hint.is_valid(payload.decode())
 
     def fires(self, text: str) -> bool:
-        """Say whether *text* holds what must not be read."""
+        """Return whether *text* contains a match."""
         return (self._exact is not None and self._exact.is_valid(text)) or (self._cards and has_card(text))
 
 
 def find_any(*patterns: str) -> Draft202012Validator:
     """Compile regular expressions of linear time into one validator: a string is valid if any of them is found in it.
 
-    The engine is Rust's, which has no look-around and no references back; a pattern it refuses is a `ValueError`.
+    The engine is Rust's, which has no look-around and no back-references; a pattern it refuses is a `ValueError`.
     """
     try:
         return Draft202012Validator(
@@ -61,15 +62,15 @@ def find_any(*patterns: str) -> Draft202012Validator:
         )
     except (ValidationError, ValueError):
         raise ValueError(
-            f"{patterns[0]!r} is no pattern of linear time; leave out look-around, references back and slips"
+            f"{patterns[0]!r} is no pattern of linear time; leave out look-around and back-references"
         ) from None
 
 
 def has_card(text: str) -> bool:
-    """Say whether *text* has a run of exactly 16 digits, or 13 to 19 digits with separators that pass Luhn.
+    """Return whether *text* has a run of exactly 16 digits, or 13 to 19 digits with separators that pass Luhn.
 
     A separator is one space or hyphen. Any whole groups of a longer run count, so a number before a card hides nothing.
-    A SHA-256 or a trace id in hex is no card, whatever its digits. Linear in the text.
+    A SHA-256 or a trace id in hex is no card. Linear in the text.
     """
     if _HEX_ID.fullmatch(text):
         return False
@@ -77,7 +78,7 @@ def has_card(text: str) -> bool:
 
 
 def _luhn_in(run: str) -> bool:
-    """Look for 13 to 19 digits that pass Luhn, from the start of one group to the end of a later one."""
+    """Search 13 to 19 digits that pass Luhn, from the start of one group to the end of a later one."""
     groups = run.replace("-", " ").split(" ")
     ends = list(accumulate(map(len, groups)))
     if len(groups) == 1 or ends[-1] < 13:
@@ -91,7 +92,7 @@ def _luhn_in(run: str) -> bool:
 
 
 def _windows(ends: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of two or more neighbouring groups that have 13 to 19 digits together."""
+    """Yield start and end of two or more adjacent groups that have 13 to 19 digits together."""
     for first, start in enumerate([0, *ends[:-1]]):
         for end in ends[first + 1 : first + 19]:
             if end - start > 19:

@@ -1,7 +1,7 @@
-"""Entries of memory: zones, keys, what an entry of an older form says in the present one, what never is one; pure.
+"""Entries of memory: zones, keys, upcasting of older forms, and forbidden values; pure.
 
-An entry is proposed in a form of some version. The present one is ``memory_entry_v1``; what was recorded in an older
-one is upcast whenever the ledger is folded, and never rewritten.
+An entry is proposed in a form of some version. The current one is ``memory_entry_v1``; entries of older forms are
+upcast whenever the ledger is folded, and never rewritten.
 """
 
 import re
@@ -18,14 +18,14 @@ WORLD: Final = "world_state"
 LEGACY: Final = "legacy"
 ZONES: Final = (WORLD, "decision", "observation", LEGACY)
 PROPOSED: Final = ZONES[:3]
-"""The zones that somebody may propose to."""
+"""The zones that accept proposals."""
 GROUNDS: Final = ("user_declared", "tool_verified", "human_approved")
 """The kinds of provenance."""
 VERSION: Final = "v1"
 TOOLS: Final[Mapping[str, str]] = MappingProxyType(
     {"memory-read": "read", "memory-propose": "propose", "memory-retract": "retract"}
 )
-"""The handlers behind abilities of the kind memory, and what their caller wants with a zone."""
+"""The handlers of abilities of kind memory, and the access to a zone that each needs."""
 KEY: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(?:/[a-z0-9][a-z0-9._-]*)*")
 MAX_KEY: Final = 128
 MAX_BYTES: Final = 65536
@@ -35,7 +35,7 @@ Upcaster: TypeAlias = Callable[[Object], Object]
 
 
 def is_key(value: object) -> bool:
-    """Say whether *value* is in the form that keys have."""
+    """Return whether *value* is a valid key."""
     return isinstance(value, str) and len(value) <= MAX_KEY and KEY.fullmatch(value) is not None
 
 
@@ -43,9 +43,9 @@ def is_key(value: object) -> bool:
 
 
 def upcast(entry: Object) -> tuple[Object, str]:
-    """Return *entry* in the present form, and the zone that it belongs to.
+    """Return *entry* in the current form, and its zone.
 
-    What no upcaster knows, or what its own form does not let it be, is kept as it is, in the zone ``legacy``.
+    An entry that no upcaster knows, or that is invalid in its own form, is kept as it is, in the zone ``legacy``.
     """
     try:
         made = entry
@@ -58,32 +58,32 @@ def upcast(entry: Object) -> tuple[Object, str]:
 
 
 def _from_v0(entry: Object) -> Object:
-    """Take over a key and a value that an early store had: without grounds it is at most an observation."""
+    """Convert a key and a value of an early store: without grounds it is at most an observation."""
     zone = entry.get("zone", LEGACY)
     kept = {"key": entry["key"], "value": entry["value"]}
     return {**kept, "schema_version": VERSION, "zone": zone if zone in ("decision", "observation") else LEGACY}
 
 
 _UPCASTERS: Final[Mapping[str, Upcaster]] = MappingProxyType({"v0": _from_v0})
-"""By the version that each takes an entry from."""
+"""Upcasters by the version of the entry that they accept."""
 
 
 # --- what never enters ------------------------------------------------------------------------------------------------
 
 
-class Forbidden:
-    """What must never be remembered: card numbers, secrets, and the *patterns* of a workspace."""
+class ForbiddenValues:
+    """Values that must never be remembered: card numbers, secrets, and the *patterns* of a workspace."""
 
     def __init__(self, patterns: tuple[str, ...] = ()) -> None:
         self._detectors = Detectors(NAMES, patterns)
 
-    def found(self, value: Any) -> bool:
-        """Say whether a text anywhere in *value*, the names of members too, is forbidden."""
+    def matches(self, value: Any) -> bool:
+        """Return whether any text in *value*, including member names, is forbidden."""
         return any(self._detectors.fires(text) for text in texts(value))
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield every text in *value*; a number counts as it is spelled."""
+    """Yield every text in *value*; a number counts as its notation."""
     left = [value]
     while left:
         item = left.pop()
@@ -99,5 +99,5 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Say whether two JSON values are the same; true is not 1, and 1.0 is 1."""
+    """Return whether two JSON values are equal; true is not 1, and 1.0 is 1."""
     return encode([one]) == encode([other])

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Code:
-    """One stable code: its kind, the exit status it leads to, and what it means."""
+    """One stable code: its kind, its exit status, and its meaning."""
 
     kind: str
     exit: int
@@ -72,7 +72,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "SEQUENCE_FAILED": Code("run", 1, "a pointer of a sequence leads nowhere in what its steps gave"),
         "MCP_UNAVAILABLE": Code("run", 1, "an MCP server cannot be started, reached or spoken with"),
         "MCP_DISCONNECTED": Code("run", 1, "the connection to an MCP server broke while it was used"),
-        "MCP_TOOL_CHANGED": Code("run", 1, "an MCP server offers a tool otherwise than when somebody looked at it"),
+        "MCP_TOOL_CHANGED": Code("run", 1, "an MCP server offers a tool that differs from the reviewed one"),
         "MCP_TOOL_FAILED": Code("run", 1, "a tool of an MCP server says that it failed"),
         "MCP_REFUSED": Code("run", 1, "an MCP server refused a request"),
         "MCP_REQUEST_REFUSED": Code("run", 1, "an MCP server wants an answer of a model or a person first"),
@@ -118,7 +118,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "APPROVAL_NOT_FOUND": Code("approval", 2, "no request has that id"),
         "APPROVAL_NO_APPROVER": Code("approval", 3, "who answers is no principal with the role approver and a key"),
         "APPROVAL_WRONG_KEY": Code("approval", 3, "the key is not the one that the charter declares for the approver"),
-        "APPROVAL_OWN_REQUEST": Code("approval", 3, "nobody answers a request of their own"),
+        "APPROVAL_OWN_REQUEST": Code("approval", 3, "a person may not answer their own request"),
         "APPROVAL_EXPIRED": Code("approval", 3, "the request was not answered, or not performed, in time"),
         "APPROVAL_ANSWERED": Code("approval", 1, "the request was answered already"),
         "APPROVAL_WITHDRAWN": Code("approval", 1, "who asked has withdrawn the request"),
@@ -157,7 +157,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "TASK_UNAVAILABLE": Code("task", 3, "a hook refused that the task is made; there is none"),
         "TASK_CHARTER_CHANGED": Code("task", 1, "another charter is in force than the task is bound to; update it"),
         "TASK_RUNNING": Code("task", 1, "the task runs now"),
-        "TASK_UNKNOWN": Code("task", 1, "nobody knows whether the task had its effect; a person has to decide"),
+        "TASK_UNKNOWN": Code("task", 1, "it is unknown whether the task had its effect; a person must decide"),
         "TASK_DECIDED": Code("task", 1, "there is nothing to decide about the task"),
         "TASK_ENDED": Code("task", 1, "the task has succeeded, or was deleted; nothing more is done with it"),
         "TASK_KEY_INVALID": Code("task", 2, "an idempotency key is not in the form that they have"),
@@ -189,7 +189,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
 class DomainError:
     """A failure as a value: *kind* groups it, *code* names it, *message* is for people.
 
-    *place* says where (``file:line:column``, a JSON path, a plugin and its distribution) and is part of `str`.
+    *place* is the location (``file:line:column``, a JSON path, a plugin and its distribution) and part of `str`.
     """
 
     kind: str
@@ -209,7 +209,7 @@ def fault(code: str, message: str, *, retryable: bool = False, place: str | None
 
 
 def require_type(value: object, wanted: tuple[type, ...], what: str) -> None:
-    """Raise `TypeError` that names *what*, the *wanted* types and the one that was given, unless *value* is of them."""
+    """Raise `TypeError` with *what*, the *wanted* types and the given one, unless *value* has one of them."""
     if not isinstance(value, wanted):
         names = " or ".join("None" if each is type(None) else each.__name__ for each in wanted)
         raise TypeError(f"{what} must be {names}, not {type(value).__name__}")
@@ -224,21 +224,21 @@ class Ok(Generic[T]):
 
 @attrs.frozen
 class Err:
-    """A failure of the domain, with what failed.
+    """A failure of the domain.
 
-    *told* is what else the caller of a refused call may know: the ``signals`` of hooks, ``by`` whom it was refused, and
-    the id of the ``approval`` that a person has to give.
+    *details* has what else the caller of a refused call may know: the ``signals`` of hooks, ``by`` which gate it was
+    refused, and the id of a pending ``approval``.
     """
 
     error: DomainError
-    told: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
+    details: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
 
 
 Result: TypeAlias = Ok[T] | Err
 
 
 class DeedbookError(Exception):
-    """The kernel cannot go on; `errors` says why, one entry per fault, most important first."""
+    """The kernel cannot continue; `errors` has one entry per fault, most important first."""
 
     def __init__(self, *errors: DomainError) -> None:
         super().__init__("\n".join(map(str, errors)))
@@ -255,10 +255,10 @@ class IntakeError(DeedbookError):
 
 
 class NotJsonError(IntakeError):
-    """Text that is no JSON at all, in UTF-8 or otherwise."""
+    """Text that is not JSON at all."""
 
 
-class FileRefused(DeedbookError):  # noqa: N818 - what happened, in the words of `FileNotFoundError`
+class FileRefused(DeedbookError):  # noqa: N818 - named like `FileNotFoundError`
     """A path that must not be opened."""
 
 
@@ -275,7 +275,7 @@ class BindingError(DeedbookError):
 
 
 class SessionRefused(DeedbookError):  # noqa: N818 - as `FileRefused`
-    """A hook refused the session; its ledger says which and why, and *refusal* what else a caller may know."""
+    """A hook refused the session; its ledger has the hook and the reason, *refusal* what else a caller may know."""
 
     def __init__(self, refusal: Err) -> None:
         super().__init__(refusal.error)
@@ -287,7 +287,7 @@ class LedgerError(DeedbookError):
 
 
 class SignatureError(DeedbookError):
-    """A key or a signed note that is not in its form."""
+    """An invalid key or signed note."""
 
 
 class WitnessError(DeedbookError):
@@ -314,14 +314,14 @@ def raise_all(error: type[DeedbookError], faults: Iterable[DomainError]) -> None
 
 
 def recordable(text: str, limit: int = 500) -> str:
-    """Return *text* as the ledger can hold it: lone surrogates escaped, at most *limit* characters."""
+    """Return *text* in a form that the ledger can hold: lone surrogates escaped, at most *limit* characters."""
     return text[:limit].encode("utf-8", "backslashreplace").decode()
 
 
 def describe(problem: BaseException, mask: Callable[[str], str] = str) -> str:
-    """Return type and message of any exception, recordable; one that cannot even say what it is gives its type.
+    """Return type and message of any exception, recordable; only the type if its message cannot be read.
 
-    *mask* takes secrets out of the whole of it: of one that the limit cuts in two, no record would know the rest.
+    *mask* removes secrets before truncation: a truncated secret would not be recognised later.
     """
     name = type(problem).__name__
     try:

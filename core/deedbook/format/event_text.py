@@ -16,31 +16,31 @@ from .terminal import plain, short
 WIDTH: Final = 200
 _MEMBER: Final = re.compile(r"\{([^{}]*)\}")
 BRIEF: Final = 80
-"""Characters of what a denied call was given: why it was denied comes after it."""
+"""Characters of a denied call's arguments; the reason follows them."""
 
 
 def summary(event: Event, declared: DeclaredTypes = NOTHING_DECLARED) -> str:
-    """Return what *event* says, in one plain line without its type; of long data only the beginning.
+    """Return *event* in one plain line without its type; long data is truncated.
 
-    *declared* has the event types of plugins, which word their own events.
+    *declared* has the event types of plugins, which provide their own text.
     """
     if EXCISED_KEY in event.payload:
         return "[taken out of the ledger]"
-    say = _SAY.get(event.type) or _worded(declared.text(event.type))
+    say = _SAY.get(event.type) or _from_template(declared.text(event.type))
     return plain(short(say(event.payload), WIDTH))
 
 
-def _worded(text: str) -> Callable[[Object], str]:
-    """Return what words a payload by *text*, in which names of members stand in braces."""
+def _from_template(text: str) -> Callable[[Object], str]:
+    """Return a function that formats a payload by *text*, in which names of members are in braces."""
     if not text:
         return lambda payload: show(dict(payload))
     return lambda payload: _MEMBER.sub(lambda match: show(payload.get(match[1], "")), text)
 
 
 def tell(event: Event, declared: DeclaredTypes = NOTHING_DECLARED) -> str | None:
-    """Return *event* as a line of a transcript: time, who, what; ``None`` for one that changed nothing.
+    """Return *event* as a line of a transcript: time, actor, text; ``None`` for an event that changed nothing.
 
-    What people and agents said is given in full, data only in its beginning.
+    Messages of people and agents are complete, data is truncated.
     """
     who = _WHO.get(event.type, event.type)
     if event.type in _SILENT or (event.type in _GATES and event.payload.get("decision") == "allow"):
@@ -51,7 +51,7 @@ def tell(event: Event, declared: DeclaredTypes = NOTHING_DECLARED) -> str | None
 
 
 def show(value: Any) -> str:
-    """Return a JSON value as text: a string as it is, a sealed value by its size, anything else compact."""
+    """Return a JSON value as text: a string unchanged, a sealed value by its size, anything else compact."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and SEALED_KEY in value:
@@ -63,16 +63,16 @@ def _text(member: str) -> Callable[[Object], str]:
     return lambda payload: show(payload.get(member, ""))
 
 
-def _handed(payload: Object) -> str:
+def _transition(payload: Object) -> str:
     return f"{show(payload.get('from') or 'nobody')} → {show(payload.get('to'))}"
 
 
 def _intent(name: str, data: str) -> Callable[[Object], str]:
-    return lambda payload: f"{show(payload.get(name))} {_given(payload.get(data))}"
+    return lambda payload: f"{show(payload.get(name))} {_arguments(payload.get(data))}"
 
 
-def _given(args: Any) -> str:
-    """Return arguments as text; of a tool that nobody declared, which one it is comes first."""
+def _arguments(args: Any) -> str:
+    """Return arguments as text; for an undeclared tool, its name comes first."""
     if isinstance(args, dict) and args.keys() == {"tool", "input"}:
         return show({"tool": args["tool"], "input": args["input"]})
     return show(args)
@@ -85,12 +85,12 @@ def _outcome(name: str, data: str) -> Callable[[Object], str]:
 
 
 def _came_back(who: str, data: str, answer: str) -> str:
-    """Return who answered what; a model that only asks for tools has nothing to say."""
+    """Return an answer and its source; a model that only requests tools has no text."""
     return f"{who} {answer}" if data == "response" and answer.startswith("→ ") else f"{who} = {answer}"
 
 
 def _answer(payload: Object, data: str) -> str:
-    """Return what came back; of a model's answer its text and the tools that it asks for."""
+    """Return an answer as text; of a model's answer its text and the requested tools."""
     value = payload.get(data)
     if not isinstance(value, dict) or "text" not in value or data != "response":
         return show(value)
@@ -110,7 +110,7 @@ def _error(name: str) -> Callable[[Object], str]:
 def _denied(payload: Object) -> str:
     by = payload.get("by")
     who = ", ".join(f"{key} {show(value)}" for key, value in by.items()) if isinstance(by, dict) else ""
-    with_what = f" {short(_given(payload['args']), BRIEF)}" if payload.get("args") else ""
+    with_what = f" {short(_arguments(payload['args']), BRIEF)}" if payload.get("args") else ""
     said = f"{show(payload.get('name'))}{with_what}: {show(payload.get('code'))}: {show(payload.get('reason'))}"
     return f"{said} ({who})" if who else said
 
@@ -118,7 +118,7 @@ def _denied(payload: Object) -> str:
 def _fired(payload: Object) -> str:
     about = " ".join(show(payload[key]) for key in ("event", "ability") if key in payload)
     if payload.get("event") == "Stop" and payload.get("decision") == "deny":
-        return f"{about}: the loop ends here{_asked(payload, 'hook', {'deny': 'stops here'})}"
+        return f"{about}: the loop ends here{_answers(payload, 'hook', {'deny': 'stops here'})}"
     return f"{about}: {_decided(payload, 'hook')}"
 
 
@@ -127,11 +127,11 @@ def _checked(payload: Object) -> str:
 
 
 def _decided(payload: Object, who: str) -> str:
-    return show(payload.get("decision")) + _asked(payload, who, {})
+    return show(payload.get("decision")) + _answers(payload, who, {})
 
 
-def _asked(payload: Object, who: str, words: Mapping[str, str]) -> str:
-    """Return who was asked and what they answered, in other *words* where a decision means something else."""
+def _answers(payload: Object, who: str, words: Mapping[str, str]) -> str:
+    """Return the gates and their answers, with other *words* where a decision has another meaning."""
     answers = [_answered(each, who, words) for each in _objects(payload.get("asked"))]
     return f" [{', '.join(answers)}]" if answers else ""
 
@@ -164,12 +164,12 @@ def _request(member: str, words: str) -> Callable[[Object], str]:
     return lambda payload: f"{show(payload.get('approval'))[:8]} {words} {show(payload.get(member))}"
 
 
-def _met(payload: Object) -> str:
+def _bridge_session(payload: Object) -> str:
     before = f", continues {show(payload['continues'])}" if "continues" in payload else ""
     return f"{show(payload.get('agent'))} {show(payload.get('agent_session'))}{before}"
 
 
-def _heard(payload: Object) -> str:
+def _bridge_input(payload: Object) -> str:
     denied = f"; denied: {show(payload['denied'])}" if "denied" in payload else ""
     return f"{show(payload.get('agent'))}: {_intent('event', 'said')(payload)}{denied}"
 
@@ -191,11 +191,11 @@ def _refused_task(payload: Object) -> str:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list; a sealed list has none that can be shown."""
+    """Return the objects of a list; a sealed list has none to show."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _begun(payload: Object) -> str:
+def _session_start(payload: Object) -> str:
     if "charter" not in payload:
         return _older(payload)
     principal = payload.get("principal")
@@ -205,7 +205,7 @@ def _begun(payload: Object) -> str:
 
 
 def _older(payload: Object) -> str:
-    """Return what an event of an older form says in its own words."""
+    """Return the text of an event of an older form."""
     said = next((payload[name] for name in ("prompt", "message", "reason") if name in payload), None)
     return show(dict(payload)) if said is None else show(said)
 
@@ -245,7 +245,7 @@ def _excised(payload: Object) -> str:
     return f"the payload of event {show(payload.get('seq'))}, {show(payload.get('size'))} bytes ({_why(payload)})"
 
 
-def _taken_in(payload: Object) -> str:
+def _imported_ledger(payload: Object) -> str:
     sessions = payload.get("sessions")
     count = f", {len(sessions)} sessions" if isinstance(sessions, list) else ""
     return f"{show(payload.get('from'))}, {show(payload.get('format'))}{count}, {show(payload.get('verdict'))}"
@@ -256,7 +256,7 @@ def _completed(payload: Object) -> str:
 
 
 def _memory(why: str) -> Callable[[Object], str]:
-    """Tell which key is at which version, and *why*."""
+    """Return a function that formats a key and its version, with the member *why*."""
 
     def tell_entry(payload: Object) -> str:
         name = "/".join(show(payload.get(part)) for part in ("zone", "key"))
@@ -271,12 +271,12 @@ _SPOKEN: Final = frozenset({"user.message", "agent.reply"})
 _WHO: Final[Mapping[str, str]] = MappingProxyType({"user.message": "user", "agent.reply": "agent"})
 _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
     {
-        "session.start": _begun,
+        "session.start": _session_start,
         "session.end": _ended,
         "session.linked": _text("traceparent"),
         "user.message": _text("text"),
         "agent.reply": _text("reply"),
-        "agent.transition": _handed,
+        "agent.transition": _transition,
         "worker.report": _text("output"),
         "tool.call": _intent("tool_name", "args"),
         "tool.result": _outcome("tool_name", "result"),
@@ -317,8 +317,8 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "approval.deferred": lambda payload: (
             f"{show(payload.get('name'))}: {show(payload.get('reason'))}; the agent asks"
         ),
-        "bridge.session": _met,
-        "bridge.told": _heard,
+        "bridge.session": _bridge_session,
+        "bridge.told": _bridge_input,
         "bridge.undelivered": lambda payload: (
             f"{show(payload.get('agent'))} {show(payload.get('event'))}: not told: {show(payload.get('what'))}: "
             f"{show(payload.get('why'))}"
@@ -338,6 +338,6 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "event.amended": _amended,
         "payload.erased": _erased,
         "ledger.excised": _excised,
-        "ledger.imported": _taken_in,
+        "ledger.imported": _imported_ledger,
     }
 )

@@ -29,7 +29,7 @@ PRINCIPAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,127}")
 EVENT_TYPE: Final = re.compile(r"(?=.{3,64}\Z)[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+")
 TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-"""A ``traceparent`` of W3C Trace Context, as far as version 00 has it."""
+"""A ``traceparent`` of W3C Trace Context, as version 00 defines it."""
 
 HEADER: Final = re.compile(
     rb'\{"schema_version":"1\.1","session_id":"(?P<session_id>[A-Za-z0-9][A-Za-z0-9_-]{0,127})"'
@@ -42,25 +42,25 @@ HEADER: Final = re.compile(
     rb',"payload_hash":"(?P<payload_hash>[0-9a-f]{64})","prev_envelope_hash":"(?P<prev_envelope_hash>[0-9a-f]{64})"'
     rb',"envelope_hash":"(?P<envelope_hash>[0-9a-f]{64})","payload":(?=\{)'
 )
-"""The whole header of a line of format 1.1; the payload is what follows, up to the closing ``}``."""
+"""The header of a line of format 1.1; the payload follows, up to the closing ``}``."""
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType({"tool.invoke": "tool.call", "session.close": "session.end"})
 """Older names of event types: accepted when reading, never written."""
 
 AFTER_END: Final = ("event.amended", "payload.erased", "ledger.")
-"""What may follow ``session.end``: two types and one family."""
+"""Events that may follow ``session.end``: two types and one family."""
 
 EXCISED_KEY: Final = "$excised"
-"""The one member of what stands in the place of a payload that was taken out of its line."""
+"""The only member of the object that replaces an excised payload."""
 UNEXCISABLE: Final = ("ledger.", "session.", "system.", "payload.", "approval.granted", "approval.answered")
-"""Types and families whose payloads stay: what a ledger, its proofs and a person's consent stand on."""
+"""Types and families whose payloads stay: the ledger, its proofs and a person's consent depend on them."""
 
 BARE: Final = frozenset({"ledger.key", "ledger.leaf", "ledger.checkpoint", "ledger.witnessed"})
-"""What a log consists of: hashes, counts, keys, signatures. It is recorded as it is, never scrubbed or sealed."""
+"""The events of a log: hashes, counts, keys, signatures. They are never scrubbed or sealed."""
 
 
 class Entry(NamedTuple):
-    """An event to be written. *label* comes from `label`; *payload* is canonical JSON of an object."""
+    """An event to be written. *label* comes from `label`; *payload* is the canonical JSON of an object."""
 
     label: str
     span: str
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def label(event_type: str, actor: str, principal: str | None) -> str:
-    """Return the part of a header that says what happened and who did it; checks all three against the format."""
+    """Return the part of a header with type, actor and principal; checks all three against the format."""
     if not EVENT_TYPE.fullmatch(event_type) or actor not in ACTORS:
         raise LedgerError(fault("LEDGER_BROKEN", f"event type {event_type!r} of actor {actor!r} is not in the format"))
     if principal is not None and not PRINCIPAL.fullmatch(principal):
@@ -81,19 +81,19 @@ def label(event_type: str, actor: str, principal: str | None) -> str:
 
 
 @lru_cache(maxsize=4096)
-def said(label_: str) -> tuple[str, str, str | None]:
-    """Return event type, actor and principal of what `label` made."""
+def split_label(label_: str) -> tuple[str, str, str | None]:
+    """Return event type, actor and principal of a `label`."""
     parts = orjson.loads(f"{{{label_[:-1]}}}")
     return parts["event_type"], parts["actor"], parts["principal"]
 
 
 def first_hash(session_id: str) -> str:
-    """Return the hash that a session's first line names as the one before it."""
+    """Return the previous hash that a session's first line names."""
     return sha256(f"deedbook-session-1.1\n{session_id}".encode()).hexdigest()
 
 
 def first_workspace_hash(ledger_id: str) -> str:
-    """Return the hash that a workspace ledger's first line names as the one before it."""
+    """Return the previous hash that a workspace ledger's first line names."""
     return sha256(f"deedbook-workspace-1.1\n{ledger_id}".encode()).hexdigest()
 
 
@@ -117,7 +117,7 @@ def seal_line(prefix: str, seq: int, ts: str, prev: str, entry: Entry) -> tuple[
 
 
 class Line(NamedTuple):
-    """A line of format 1.1, taken apart; *header* is what `envelope_hash` covers, *payload* the bytes as stored."""
+    """A parsed line of format 1.1; *header* is what `envelope_hash` covers, *payload* the stored bytes."""
 
     session_id: str
     trace_id: str
@@ -136,19 +136,19 @@ class Line(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether both hashes are those of the stored bytes, or the payload was taken out."""
+        """Whether both hashes match the stored bytes, or the payload was excised."""
         return sha256(self.header).hexdigest() == self.envelope_hash and (
             sha256(self.payload).hexdigest() == self.payload_hash or self.payload == excised(self.payload_hash)
         )
 
     @property
     def excised(self) -> bool:
-        """Whether the payload was taken out of the line, as the line says itself, and the header is as it was."""
+        """Whether the line states that its payload was excised, and its header is unchanged."""
         return sha256(self.header).hexdigest() == self.envelope_hash and self.payload == excised(self.payload_hash)
 
     @property
     def event(self) -> Event:
-        """The line as folds see it; an older name of its type is read as the present one."""
+        """The line as folds see it; an older name of its type is replaced by the current one."""
         event_type = ALIASES.get(self.event_type, self.event_type)
         payload = orjson.loads(self.payload)
         return Event(
@@ -157,7 +157,7 @@ class Line(NamedTuple):
 
 
 def split_line(raw: bytes, *, place: str | None = None) -> Line:
-    """Take a line apart, with its newline or without; one that does not fit the template is ``LEDGER_UNSOUND``."""
+    """Parse a line, with its newline or without; one that does not fit the template is ``LEDGER_UNSOUND``."""
     match = HEADER.match(raw)
     if not match or not raw.endswith((b"}", b"}\n")):
         raise LedgerError(fault("LEDGER_UNSOUND", "not a line of format 1.1; verify the file", place=place))
@@ -168,12 +168,12 @@ def split_line(raw: bytes, *, place: str | None = None) -> Line:
 
 
 def excised(payload_hash: str) -> bytes:
-    """Return what stands in the place of a payload with that hash, once it was taken out of its line."""
+    """Return the replacement of an excised payload with that hash."""
     return b'{"%b":"%b"}' % (EXCISED_KEY.encode(), payload_hash.encode())
 
 
 def is_ended(types_from_last: Iterable[str]) -> bool:
-    """Say whether a ledger has ended, from its event types read backwards; only amendments may follow the end."""
+    """Return whether a ledger has ended, from its event types read backwards; only amendments may follow the end."""
     return next((name for name in types_from_last if not name.startswith(AFTER_END)), "") == "session.end"
 
 
@@ -195,7 +195,7 @@ def _second(seconds: int) -> str:
 class Spans:
     """Random span ids (W3C Trace Context: 8 bytes), unique in one process; a ledger refuses to write after a fork.
 
-    One of digits alone is passed over, since detectors would take it for a card number, and with it all zeros.
+    An id of digits only is skipped, since detectors would take it for a card number; this also excludes all zeros.
     """
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ _CARD_LIKE: Final = re.compile("[0-9]{16}")
 def new_id() -> str:
     """Return a session id: 128 random bits as 32 hex digits.
 
-    One with 16 digits in a row is passed over. With a prefix, detectors would take it for a card number and seal it.
+    An id with 16 consecutive digits is skipped: after a prefix, detectors would take it for a card number and seal it.
     """
     while _CARD_LIKE.search(made := os.urandom(16).hex()):
         pass

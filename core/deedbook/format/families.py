@@ -23,14 +23,14 @@ LAYERS: Final[Mapping[str, str]] = MappingProxyType(
         "L8": "workflows",
     }
 )
-"""Every layer of the runtime (seed 000's architecture), and what it is about."""
+"""Every layer of the runtime (seed 000's architecture), and its subject."""
 
 
 @attrs.frozen
 class Family:
-    """The event types whose names begin alike: the *layer* they belong to, and the rest of each name.
+    """Event types with a common first part: their *layer*, and the rest of each name.
 
-    *intent* is the type that begins a call; *outcomes* are those that end it, each under its intent.
+    *intent* is the type that begins a call; *outcomes* are the types that end it, each under its intent.
     """
 
     name: str
@@ -116,18 +116,18 @@ OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 """Each intent, and the outcomes that may close it; an outcome's parent is its intent."""
 
 PLUGIN_PREFIX: Final = "x."
-"""How the names of the event types of plugins begin: ``x.<plugin>.<name>``."""
+"""The prefix of plugins' event types: ``x.<plugin>.<name>``."""
 
 _LAYER_OF: Final[Mapping[str, str]] = MappingProxyType({family.name: family.layer for family in FAMILIES})
 
 
 def plugin_family(event_type: str) -> str:
-    """Return the family of a plugin's event type (``x.shop`` of ``x.shop.sold``), else the empty text."""
+    """Return the family of a plugin's event type (``x.shop`` of ``x.shop.sold``), otherwise an empty text."""
     return ".".join(event_type.split(".")[:2]) if event_type.startswith(PLUGIN_PREFIX) else ""
 
 
 def family_of(plugin: str) -> str:
-    """Return the family that a plugin's event types belong to, by the name of its entry point."""
+    """Return the family of a plugin's event types, by the name of its entry point."""
     return PLUGIN_PREFIX + re.sub("[^a-z0-9]+", "_", plugin.lower()).strip("_")
 
 
@@ -138,12 +138,12 @@ class DeclaredTypes:
     rows: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
     def layer(self, event_type: str) -> str | None:
-        """Return the layer of an event type, such as ``L1``; ``None`` where its plugin declares none."""
+        """Return the layer of an event type, such as ``L1``; ``None`` if its plugin declares none."""
         row = self.rows.get(event_type)
         return (row["layer"] or None) if row else _LAYER_OF.get(event_type.partition(".")[0])
 
     def text(self, event_type: str) -> str:
-        """Return the text of an event type (`contract.EventType`); empty where its plugin gives none."""
+        """Return the text of an event type (`contract.EventType`); empty if its plugin declares none."""
         row = self.rows.get(event_type)
         return str(row["text"]) if row else ""
 
@@ -152,5 +152,5 @@ NOTHING_DECLARED: Final = DeclaredTypes()
 
 
 def layer_of(event_type: str) -> str | None:
-    """Return the layer of an event type of the catalogue, such as ``L1``; ``None`` for one of a plugin's own."""
+    """Return the layer of an event type of the catalogue, such as ``L1``; ``None`` for a plugin's own type."""
     return NOTHING_DECLARED.layer(event_type)

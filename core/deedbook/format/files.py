@@ -1,8 +1,8 @@
-"""Files beneath a root that is held by descriptor: no link is followed, nothing is half written.
+"""Files below a root folder that is held by descriptor: no link is followed, and no file is left half written.
 
-A path is looked up one component at a time, each relative to the descriptor of the folder above it, so that what was
-checked is what is used, however often somebody renames folders or plants links meanwhile. Only regular files with a
-single name are opened: a hard link may lead to a file outside, a FIFO may wait for ever, a device may do anything.
+A path is resolved one component at a time, each relative to the descriptor of its parent, so that the checked file is
+the opened one, even if other processes rename folders or create links at the same time. Only regular files with a
+single name are opened: a hard link may lead to a file outside, a FIFO may block, a device may do anything.
 """
 
 import errno
@@ -38,11 +38,11 @@ _REASONS: Final = {
 }
 
 
-class Conflict(DeedbookError):  # noqa: N818 - the field's word, as the code has it
+class Conflict(DeedbookError):  # noqa: N818 - named like its error code
     """The file is not what the writer expected (``WRITE_CONFLICT``); nothing was written."""
 
 
-class Found(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One entry of a folder: its name, whether it is a folder, its size in bytes (0 for a folder)."""
 
     name: str
@@ -54,8 +54,8 @@ class Folder:
     """A directory held by descriptor; every path given to it is relative to it and stays beneath it.
 
     Paths have components separated by ``/``; empty ones, ``.``, ``..``, control characters and more than
-    `paths.MAX_PATH` bytes are refused, and so is whatever is reached through a link or is no regular file with a single
-    name: `FileRefused` (``PATH_REFUSED``). What is absent raises `FileNotFoundError`; other failures stay `OSError`.
+    `paths.MAX_PATH` bytes are refused. So are links, and files that are not regular or have several names
+    (`FileRefused`, ``PATH_REFUSED``). A missing file raises `FileNotFoundError`; other failures stay `OSError`.
     """
 
     __slots__ = ("_fd", "path")
@@ -79,17 +79,17 @@ class Folder:
 
     def sub(self, path: str, *, create: bool = False) -> "Folder":
         """Open the folder *path* as a root of its own; with *create* make what is missing (0700, synced)."""
-        with self._explained(path):
+        with self._translate_errors(path):
             return Folder(self._descend(_parts(path), create=_PRIVATE if create else None), f"{self.path}/{path}")
 
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
-        with self._explained(path), self._above(path) as (folder, name):
+        with self._translate_errors(path), self._above(path) as (folder, name):
             return os.fdopen(_open_file(folder, name, os.O_RDONLY, self._place(path)), "rb")
 
     def read(self, path: str, *, limit: int) -> bytes:
         """Return a whole file of at most *limit* bytes; a longer one is `FileRefused` (``INTAKE_REFUSED``)."""
-        with self._explained(path), self.open(path) as file:
+        with self._translate_errors(path), self.open(path) as file:
             size = os.fstat(file.fileno()).st_size
             raw = file.read(limit + 1) if size <= limit else b""
         if size > limit or len(raw) > limit:
@@ -99,18 +99,18 @@ class Folder:
         return raw
 
     def digests(self, path: str, names: Iterable[str]) -> list[str]:
-        """Return the SHA-256 of each of the files *names* in the folder *path*, in their order."""
-        with self._explained(path), self._held(_parts(path) if path else ()) as folder:
+        """Return the SHA-256 of each of the files *names* in the folder *path*, in that order."""
+        with self._translate_errors(path), self._hold(_parts(path) if path else ()) as folder:
             return [_digest(folder, name, self._place(path)) for name in names]
 
     def append(self, path: str, *, create: bool, sync: bool = True) -> int:
-        """Return a descriptor that reads, and writes only at the end; the caller closes it.
+        """Return a descriptor for reading and for writing at the end; the caller closes it.
 
-        With *create* the file must not exist yet (`FileExistsError`); it is made 0600 and, with *sync*, its folder is
-        synced.
+        With *create* the file must not exist yet (`FileExistsError`); it is created with mode 0600 and, with *sync*,
+        its folder is synced.
         """
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if create else 0)
-        with self._explained(path), self._above(path) as (folder, name):
+        with self._translate_errors(path), self._above(path) as (folder, name):
             fd = _open_file(folder, name, flags, self._place(path))
             try:
                 if create and sync:
@@ -127,53 +127,65 @@ class Folder:
         """Put *data* in the place of a whole file and return its SHA-256: afterwards it is old or new, never between.
 
         *expected* is the SHA-256 of the present content in hex, ``""`` for a file that must not exist, ``None`` for
-        whatever is there. Anything else on disk raises `Conflict`; of several writers with one expectation, one wins.
-        (The folder's lock holds off every writer that comes through here, not an editor that writes by itself.)
+        any content. Other content on disk raises `Conflict`; of several writers with one expectation, one wins. (The
+        folder's lock stops every writer that uses this class, not an editor.)
         A new file gets *mode* (less the umask), and missing folders above it the same, passable; an old one keeps its
         permissions. What can be made again need not be *synced*.
         """
         place, create = self._place(path), None if expected else mode | (mode & 0o444) >> 2
         try:
-            with self._explained(path), self._above(path, create=create) as (folder, name), _locked(folder, place):
+            with (
+                self._translate_errors(path),
+                self._above(path, create=create) as (folder, name),
+                _locked(folder, place),
+            ):
                 return _put(folder, name, data, mode, _expect(folder, name, expected, place), synced=synced)
         except FileNotFoundError:
             if expected:
                 raise _conflict(place, "", expected) from None
             raise
 
-    def scan(self, path: str = "") -> list[Found]:
-        """List a folder, sorted by name, without links, special files, and names that no path may have."""
-        with self._explained(path), self._held(_parts(path) if path else ()) as folder, os.scandir(folder) as entries:
-            return sorted(found for entry in entries if (found := _found(entry)))
+    def scan(self, path: str = "") -> list[DirectoryEntry]:
+        """List a folder, sorted by name, without links, special files, and invalid names."""
+        with (
+            self._translate_errors(path),
+            self._hold(_parts(path) if path else ()) as folder,
+            os.scandir(folder) as entries,
+        ):
+            return sorted(found for entry in entries if (found := _directory_entry(entry)))
 
     def kinds(self, path: str = "") -> list[tuple[str, str]]:
-        """Return every name in a folder, sorted, each with what it is: ``/`` a folder, ``@`` a link, ``-`` the rest."""
-        with self._explained(path), self._held(_parts(path) if path else ()) as folder, os.scandir(folder) as entries:
+        """Return every name in a folder, sorted, each with its kind: ``/`` a folder, ``@`` a link, ``-`` the rest."""
+        with (
+            self._translate_errors(path),
+            self._hold(_parts(path) if path else ()) as folder,
+            os.scandir(folder) as entries,
+        ):
             return sorted((entry.name, _kind(entry)) for entry in entries)
 
     def exists(self, path: str) -> bool:
-        """Say whether anything has that name, a link included; a way that leads through a link is refused."""
-        with suppress(FileNotFoundError), self._explained(path), self._above(path) as (folder, name):
+        """Return whether anything has that name, including a link; a path through a link is refused."""
+        with suppress(FileNotFoundError), self._translate_errors(path), self._above(path) as (folder, name):
             os.stat(name, dir_fd=folder, follow_symlinks=False)
             return True
         return False
 
     def make(self, path: str) -> None:
-        """Make a folder and those missing above it (0700), each synced into its parent; an existing one is fine."""
-        with self._explained(path), self._held(_parts(path), create=_PRIVATE):
+        """Create a folder and missing parents (0700), each synced into its parent; an existing one is accepted."""
+        with self._translate_errors(path), self._hold(_parts(path), create=_PRIVATE):
             pass
 
     def remove(self, path: str, *, sync: bool = True) -> None:
         """Remove a file, or a link itself, and, with *sync*, sync its folder."""
-        with self._explained(path), self._above(path) as (folder, name):
+        with self._translate_errors(path), self._above(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
             if sync:
                 os.fsync(folder)
 
     @contextmanager
-    def held(self, path: str = "") -> Iterator[int]:
-        """Hold a folder (``""``: this one) by a descriptor of its own, for a program to work in."""
-        with self._explained(path):
+    def hold(self, path: str = "") -> Iterator[int]:
+        """Hold a folder (``""``: this one) by a descriptor of its own, as a program's working folder."""
+        with self._translate_errors(path):
             fd = self._descend(_parts(path) if path else ())
         try:
             yield fd
@@ -182,11 +194,11 @@ class Folder:
 
     def sync(self) -> None:
         """Make the names in this folder durable."""
-        with self._explained("."):
+        with self._translate_errors("."):
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Give the descriptor back; closing twice is fine."""
+        """Close the descriptor; may be called twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -202,7 +214,7 @@ class Folder:
     # --- the walk -----------------------------------------------------------------------------------------------------
 
     def _descend(self, parts: tuple[str, ...], *, create: int | None = None) -> int:
-        """Return a new descriptor of the folder at *parts*; with *create* as mode, make what is missing."""
+        """Return a new descriptor of the folder at *parts*; with *create* as mode, create missing folders."""
         fd = root = self._fd
         for part in parts or (".",):
             try:
@@ -214,7 +226,7 @@ class Folder:
         return fd
 
     @contextmanager
-    def _held(self, parts: tuple[str, ...], *, create: int | None = None) -> Iterator[int]:
+    def _hold(self, parts: tuple[str, ...], *, create: int | None = None) -> Iterator[int]:
         fd = self._descend(parts, create=create)
         try:
             yield fd
@@ -223,17 +235,17 @@ class Folder:
 
     @contextmanager
     def _above(self, path: str, *, create: int | None = None) -> Iterator[tuple[int, str]]:
-        """Hold the folder that *path* lies in; give its descriptor and the last component."""
+        """Hold the parent folder of *path*; yield its descriptor and the last component."""
         *above, name = _parts(path)
-        with self._held(tuple(above), create=create) as folder:
+        with self._hold(tuple(above), create=create) as folder:
             yield folder, name
 
     def _place(self, path: str) -> str:
         return f"{self.path}/{shown_path(path)}"
 
     @contextmanager
-    def _explained(self, path: str) -> Iterator[None]:
-        """Turn what the system says about links and special files into `FileRefused`, with the whole path."""
+    def _translate_errors(self, path: str) -> Iterator[None]:
+        """Turn the system's errors about links and special files into `FileRefused`, with the whole path."""
         try:
             yield
         except OSError as problem:
@@ -244,7 +256,7 @@ class Folder:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """Split a path that obeys the rules; raise `FileRefused` for one that does not."""
+    """Split a valid path; raise `FileRefused` for an invalid one."""
     if reason := path_fault(path):
         raise _refused(shown_path(path), reason)
     return tuple(path.split("/"))
@@ -266,7 +278,7 @@ def _enter(folder: int, name: str, create: int | None) -> int:
 
 
 def _open_file(folder: int, name: str, flags: int, place: str) -> int:
-    """Open *name* and check what was opened, not what the name meant a moment ago."""
+    """Open *name* and check the opened file, since the name may change its meaning in between."""
     for _ in range(_ATTEMPTS):
         fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
         found = os.fstat(fd)
@@ -275,7 +287,7 @@ def _open_file(folder: int, name: str, flags: int, place: str) -> int:
         os.close(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             break
-        # replaced between open and fstat: what the name means now is another file
+        # replaced between open and fstat: the name now belongs to another file
     raise _refused(place, _file_fault(found))
 
 
@@ -301,12 +313,12 @@ def _kind(entry: os.DirEntry[str]) -> str:
     return "/" if entry.is_dir(follow_symlinks=False) else "@" if entry.is_symlink() else "-"
 
 
-def _found(entry: os.DirEntry[str]) -> Found | None:
+def _directory_entry(entry: os.DirEntry[str]) -> DirectoryEntry | None:
     with suppress(FileNotFoundError):
         seen = entry.stat(follow_symlinks=False)
         folder = stat.S_ISDIR(seen.st_mode)
         if (folder or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)) and not path_fault(entry.name):
-            return Found(entry.name, folder, 0 if folder else seen.st_size)
+            return DirectoryEntry(entry.name, folder, 0 if folder else seen.st_size)
     return None
 
 
@@ -325,7 +337,7 @@ def _make_root(path: Path) -> None:
 
 def _conflict(place: str, found: str, expected: str) -> Conflict:
     is_there = f"holds {found}" if found else "does not exist"
-    why = f"{is_there}; expected {expected or 'no such file'}. Read it again, then decide anew"
+    why = f"{is_there}; expected {expected or 'no such file'}. Read it again and decide again"
     return Conflict(fault("WRITE_CONFLICT", why, place=place))
 
 
@@ -352,7 +364,7 @@ def _try_lock(folder: int) -> bool:
 
 
 def _expect(folder: int, name: str, expected: str | None, place: str) -> int | None:
-    """Check that the present content is the expected one; return its permissions, ``None`` where there is no file."""
+    """Check that the content is the expected one; return its permissions, ``None`` if there is no file."""
     try:
         fd = _open_file(folder, name, os.O_RDONLY, place)
     except FileNotFoundError:
@@ -366,7 +378,7 @@ def _expect(folder: int, name: str, expected: str | None, place: str) -> int | N
 
 
 def _put(folder: int, name: str, data: bytes | Iterable[bytes], mode: int, keep: int | None, *, synced: bool) -> str:
-    """Write the draft, make it durable where it is to be, and give it its name in one step."""
+    """Write the draft, make it durable if required, and rename it in one step."""
     with suppress(FileNotFoundError):
         os.unlink(DRAFT, dir_fd=folder)
     fd = os.open(DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, keep or mode, dir_fd=folder)

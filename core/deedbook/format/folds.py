@@ -1,7 +1,7 @@
-"""State from events: the tree, the snapshot, the metrics and the transcript of a ledger. No side effects, no I/O.
+"""Folds: state computed from events: the tree, the snapshot, the metrics and the transcript of a ledger. No I/O.
 
-A fold's state may be changed in place by `step`, which returns it; `start` makes a fresh one each time. The same folds
-run live behind a writer and afterwards over a file, and come to the same.
+`step` may change a fold's state in place, and returns it; `start` creates a new one each time. The same folds run live
+behind a writer and later over a file, with the same result.
 """
 
 from collections import Counter
@@ -21,12 +21,12 @@ from .families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
 from .terminal import plain
 
 __all__ = [
+    "EventTree",
     "Fold",
     "Metrics",
     "MetricsFold",
     "Snapshot",
     "SnapshotFold",
-    "Tree",
     "TreeFold",
     "fold",
     "plain",
@@ -39,14 +39,14 @@ S = TypeVar("S")
 NAMED_BY: Final[Mapping[str, str]] = MappingProxyType(
     {"tool": "tool_name", "llm": "ability", "flow": "flow", "memory": "ability"}
 )
-"""Which member of an intent or an outcome names the ability, by the first part of the event's type."""
+"""The member of an intent or an outcome that names the ability, by the first part of the event's type."""
 
 
 _AMENDMENTS: Final = AmendmentsFold()
 
 
 class Fold(Protocol[S]):
-    """State from events; every state in Deedbook is one."""
+    """A computation of state from events."""
 
     def start(self) -> S:
         """Return the state before the first event."""
@@ -67,10 +67,10 @@ def fold(how: Fold[S], events: Iterable[Event]) -> S:
 
 
 @attrs.define
-class Tree:
-    """Who caused what. *children* are listed by the span above them, everything in the order of the ledger.
+class EventTree:
+    """The causal tree of a ledger. *children* are listed by the span of their parent, all in the order of the ledger.
 
-    An orphan names a parent that no earlier event has, or a span that one has already; it is shown as a root is.
+    An orphan names a parent that no earlier event has, or a span that is taken; it is shown like a root.
     """
 
     nodes: dict[str, Event] = attrs.field(factory=dict)
@@ -90,7 +90,7 @@ class Tree:
             yield from self._below(top, depth, payloads=payloads)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the tree as JSON: every event with its layer and parent, and who is a root or an orphan."""
+        """Return the tree as JSON: every event with its layer and parent, and the roots and orphans."""
         nodes = [
             {
                 "seq": event.seq,
@@ -111,7 +111,7 @@ class Tree:
         }
 
     def _amended(self, event: Event) -> dict[str, list[int]]:
-        """Return which events say *event* otherwise, where there are any."""
+        """Return which events amend *event*, if there are any."""
         by = [each.seq for each in self.amendments.of(event.seq)]
         return {"amended_by": by} if by else {}
 
@@ -120,7 +120,7 @@ class Tree:
         while stack:
             event, branch, indent, level = stack.pop()
             by = ", ".join(f"event {each.seq}" for each in self.amendments.of(event.seq))
-            mark = f"  (said otherwise by {by})" if by else ""
+            mark = f"  (amended by {by})" if by else ""
             yield plain(f"{branch}{event.type}  {summary(event, self.declared) if payloads else ''}{mark}").rstrip()
             below = self._caused_by(event)
             if below and level == depth:
@@ -144,17 +144,17 @@ class Tree:
 
 
 class TreeFold:
-    """The fold whose state is a `Tree`; *declared* has the event types of plugins."""
+    """The fold whose state is an `EventTree`; *declared* has the event types of plugins."""
 
     def __init__(self, declared: DeclaredTypes = NOTHING_DECLARED) -> None:
         self._declared = declared
 
-    def start(self) -> Tree:
+    def start(self) -> EventTree:
         """Return an empty tree."""
-        return Tree(declared=self._declared)
+        return EventTree(declared=self._declared)
 
-    def step(self, state: Tree, event: Event) -> Tree:
-        """Hang *event* under what caused it."""
+    def step(self, state: EventTree, event: Event) -> EventTree:
+        """Add *event* below its parent."""
         if event.span in state.nodes or (event.parent is not None and event.parent not in state.nodes):
             state.orphans.append(event)
         elif event.parent is None:
@@ -172,13 +172,13 @@ class TreeFold:
 
 @attrs.define
 class Snapshot:
-    """What a session came to. The first five members are those of seed 000's replay snapshot.
+    """The state of a session. The first five members are those of seed 000's replay snapshot.
 
     *closed*: it has ended; *output*: of the last worker's report; *cost*: tokens ``input`` and ``output``, and ``usd``
-    where a provider said; *agents*: whom each class of actor handed over to last; *tools_invoked*: every ``tool.call``.
-    *calls* counts the intents of each ability; *unknown* those without an outcome, or whose outcome was lost; *layers*
-    the events of each layer. *amendments* are what later events say otherwise, each with its own seq as ``event``; the
-    other members are as recorded.
+    where a provider reports it; *agents*: the last hand-over of each class of actor; *tools_invoked*: every
+    ``tool.call``. *calls* counts the intents of each ability; *unknown* those without an outcome, or with a lost one;
+    *layers* the events of each layer. *amendments* are the changes by later events, each with its own seq as ``event``;
+    the other members are as recorded.
     """
 
     closed: bool = False
@@ -221,11 +221,11 @@ class SnapshotFold:
         self._declared = declared
 
     def start(self) -> Snapshot:
-        """Return the snapshot of nothing."""
+        """Return an empty snapshot."""
         return Snapshot()
 
     def step(self, state: Snapshot, event: Event) -> Snapshot:
-        """Take *event* in."""
+        """Add *event*."""
         state.events += 1
         state.layers[self._declared.layer(event.type) or "none"] += 1
         if event.type in OUTCOMES:
@@ -274,7 +274,7 @@ def _take_call(state: Snapshot, payload: Object, _: Event) -> None:
 
 def _take_response(state: Snapshot, payload: Object, _: Event) -> None:
     for name, member in (("input", "input_tokens"), ("output", "output_tokens"), ("usd", "cost_usd")):
-        if spent := _spent(payload, member):
+        if spent := _usage(payload, member):
             state.cost[name] = state.cost.get(name, 0) + spent
 
 
@@ -333,10 +333,10 @@ _TAKE: Final[Mapping[str, Callable[[Snapshot, Object, Event], None]]] = MappingP
 
 @attrs.define
 class Metrics:
-    """What gates may read as facts.
+    """The facts that gates may read.
 
-    *calls*: the intents of each ability so far; *usage*: what models spent; *started*: when the session began
-    (RFC 3339), empty before it has.
+    *calls*: the intents of each ability so far; *usage*: the usage of models; *started*: when the session began (RFC
+    3339), empty before.
     """
 
     calls: dict[str, int] = attrs.field(factory=dict)
@@ -368,20 +368,20 @@ class MetricsFold:
             state.started = event.ts
         elif event.type == "llm.response":
             for member in ("input_tokens", "output_tokens", "cost_usd"):
-                spent = _spent(event.payload, member)
-                if spent or (spent is not None and member == "cost_usd"):  # that it is free is said, too
+                spent = _usage(event.payload, member)
+                if spent or (spent is not None and member == "cost_usd"):  # a cost of zero is recorded, too
                     state.usage[member] = state.usage.get(member, 0) + spent
         return state
 
 
 def _ability(event: Event) -> str:
-    """Return the name that an intent or an outcome bears; a sealed one is no name."""
+    """Return the name of an intent's or outcome's ability; empty if it is sealed."""
     name = event.payload.get(NAMED_BY[event.type.partition(".")[0]])
     return name if isinstance(name, str) else "[sealed]"
 
 
-def _spent(payload: Object, member: str) -> float | None:
-    """Return what a model's answer says it cost; ``None`` where it does not, or where it is sealed."""
+def _usage(payload: Object, member: str) -> float | None:
+    """Return the usage in a model's answer; ``None`` if it is missing or sealed."""
     response = payload.get("response")
     usage = response.get("usage") if isinstance(response, dict) else None
     spent = usage.get(member) if isinstance(usage, dict) else None
@@ -392,9 +392,9 @@ def _spent(payload: Object, member: str) -> float | None:
 
 
 def subtree(events: Iterable[Event], name: str) -> Iterator[Event]:
-    """Yield the event whose seq or span is *name*, as a root, and all that it caused; raises `LedgerError` at the end.
+    """Yield the event whose seq or span is *name*, as a root, and all its descendants.
 
-    ``EVENT_NOT_FOUND`` if no event is named so.
+    Raises `LedgerError` at the end: ``EVENT_NOT_FOUND`` if there is no such event.
     """
     spans: set[str] = set()
     for event in events:
@@ -409,7 +409,7 @@ def subtree(events: Iterable[Event], name: str) -> Iterator[Event]:
 
 
 def transcript(events: Iterable[Event], declared: DeclaredTypes = NOTHING_DECLARED) -> Iterator[str]:
-    """Yield the transcript of a session: one plain line for each event that a reader wants to see."""
+    """Yield the transcript of a session: one plain line for each relevant event."""
     for event in events:
         if line := tell(event, declared):
             yield line

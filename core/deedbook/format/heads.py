@@ -1,6 +1,6 @@
-"""What the workspace ledger recorded of each session, held against the session's file: cut ends and lost files show.
+"""Compare what the workspace ledger recorded of each session with the session's file: cuts and lost files show.
 
-A file alone cannot tell that its last lines, or all of it, were taken away.
+A file alone cannot show that its last lines, or all of it, were removed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,18 +23,18 @@ from .reader import read
 
 MAX_LINE: Final = MAX_PAYLOAD + 1024
 _BEGINNING: Final = frozenset({"session.start", "persona.bound", "approval.resumed", "hook.fired", "session.end"})
-"""What a session may hold that died before its first head was recorded, or that a hook refused to begin."""
+"""Events of a session that died before its first head was recorded, or that a hook refused."""
 
 
 _WORKSPACE: Final = "ws-"
-"""How the ids of workspace ledgers begin, which have leaves as sessions have, and no file among them."""
+"""The prefix of ids of workspace ledgers, which have leaves like sessions, and no file among them."""
 
 
 @attrs.frozen
 class Head:
-    """A session as the workspace ledger once recorded it: so many *events*, the hash *head* of the last of them.
+    """A head of a session in the workspace ledger: its number of *events*, and the hash *head* of the last of them.
 
-    *trace* is what its run says, empty where none is recorded.
+    *trace* comes from its run, empty if none is recorded.
     """
 
     session: str
@@ -46,7 +46,7 @@ class Head:
 
 @attrs.frozen
 class Gap:
-    """What is *expected* of a session's file by a recorded head, and what was *found* instead."""
+    """A difference between a recorded head (*expected*) and a session's file (*found*)."""
 
     session: str
     check: str
@@ -55,24 +55,24 @@ class Gap:
 
     @property
     def subject(self) -> str:
-        """What the gap is in, in words: a session, the workspace ledger, or what is named otherwise."""
+        """The subject of the gap: a session, the workspace ledger, or another name."""
         if " " in self.session:  # no id of a session
             return self.session
         return "the workspace ledger" if self.session == "workspace" else f"session {self.session}"
 
     @property
     def absent(self) -> bool:
-        """Whether something is not there at all; otherwise it is there and differs."""
+        """Whether something is missing; otherwise it exists and differs."""
         return self.found == "none" or self.check == "events"
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.check}: expected {self.expected}, found {self.found}"
 
 
-def recorded(state: Path) -> Iterator[Head]:
+def list_heads(state: Path) -> Iterator[Head]:
     """Yield every head in the workspace ledger of a *state* folder, in order; none if there is no such ledger.
 
-    Raises `LedgerError` where it cannot be read; what was yielded up to there was recorded.
+    Raises `LedgerError` if it cannot be read; heads that were yielded before are valid.
     """
     traces: dict[str, str] = {}
     with suppress(FileNotFoundError):
@@ -83,10 +83,10 @@ def recorded(state: Path) -> Iterator[Head]:
                 yield attrs.evolve(head, trace=traces.get(head.session, ""))
 
 
-def gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
-    """Yield all that the file of a session lacks of its *heads*, which are in order; raises as `read` does.
+def find_gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
+    """Yield everything that the file of a session lacks of its *heads*, which are in order; raises as `read` does.
 
-    Every head counts, not only the newest: one that was recorded after lines were taken away hides none before it.
+    Every head counts, not only the newest: a head that was recorded after a cut does not hide an older one.
     """
     if not heads:
         return
@@ -94,7 +94,7 @@ def gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
     try:
         events, hashes, trace = _hashes(state / "sessions" / session, {head.events for head in heads})
     except FileNotFoundError:
-        yield lost(heads)
+        yield missing_file(heads)
         return
     if events < most:
         yield Gap(session, "events", f"at least {most}", str(events))
@@ -105,26 +105,26 @@ def gaps(state: Path, heads: Sequence[Head]) -> Iterator[Gap]:
             yield Gap(session, f"envelope_hash of line {number}", expected, hashes[number])
 
 
-def lost(heads: Sequence[Head]) -> Gap:
-    """Return the gap that the session of *heads* leaves when it has no file at all."""
+def missing_file(heads: Sequence[Head]) -> Gap:
+    """Return the gap of a session with *heads* and no file."""
     most = max(head.events for head in heads)
     return Gap(heads[-1].session, "file", f"a ledger of {most} events, {heads[-1].state}", "none")
 
 
-def unrecorded(state: Path, session: str) -> Gap | None:
-    """Return the gap of a *session* that did something and of which the workspace ledger has no head; raises as `read`.
+def find_unrecorded(state: Path, session: str) -> Gap | None:
+    """Return the gap of a *session* with events but without a head in the workspace ledger; raises as `read`.
 
-    A head is recorded before a session does anything, so it is looked for after what was done was seen.
+    A head is recorded before a session acts, so it is searched after the session's events were read.
     """
     if all(event.type in _BEGINNING for event in read(state / "sessions" / session)):
         return None
-    if any(head.session == session for head in recorded(state)):
+    if any(head.session == session for head in list_heads(state)):
         return None
     return Gap(session, "head", "a record of the session in the workspace ledger", "none")
 
 
 def _head(event: Event) -> Head | None:
-    """Return the head that *event* records; ``None`` if it is of another kind, or not what was written."""
+    """Return the head that *event* records; ``None`` for other types or an invalid payload."""
     told, is_leaf = event.payload, event.type == "ledger.leaf"
     session, events, head = told.get("session_id"), told.get("size" if is_leaf else "events"), told.get("head")
     if not (is_leaf or event.type == "ledger.session") or not isinstance(session, str):
@@ -137,14 +137,14 @@ def _head(event: Event) -> Head | None:
 
 
 def _trace(event: Event) -> Iterator[tuple[str, str]]:
-    """Yield the session and its trace that a run names; nothing where they are sealed, or not what was written."""
+    """Yield the session and its trace that a run names; nothing if they are sealed or invalid."""
     session, trace = event.payload.get("session_id"), event.payload.get("trace_id")
     if isinstance(session, str) and isinstance(trace, str):
         yield session, trace
 
 
 def _hashes(place: Path, wanted: AbstractSet[int]) -> tuple[int, dict[int, str], str]:
-    """Return how many lines the ledger in *place* has, up to the last *wanted*, the hashes of those, and its trace."""
+    """Return the number of lines of the ledger in *place*, up to the last *wanted*, their hashes, and its trace."""
     count, hashes, trace = 0, {}, ""
     with Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for count, line in enumerate(islice(Lines(file, MAX_LINE), max(wanted)), 1):

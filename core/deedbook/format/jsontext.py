@@ -1,7 +1,7 @@
-"""JSON text to values, strictly: one document, no key twice, no NaN and no infinity.
+"""Parse JSON text strictly: one document, no duplicate key, no NaN and no infinity.
 
-This is the reading alone. What may be recorded is decided by `canonical.parse`, which is the intake of everything from
-outside. Imports nothing but the standard library, so that a client of the runtime starts quickly.
+This module only parses. `canonical.parse`, the intake of everything from outside, decides what may be recorded. It
+imports only the standard library, so that a client of the runtime starts quickly.
 """
 
 import json
@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 
 def load(text: bytes | str, parse_int: Callable[[str], Any] | None = None) -> Any:
-    """Return the value of JSON *text*; bytes are UTF-8. *parse_int* makes the value of an integer from its digits.
+    """Return the value of JSON *text*; bytes are UTF-8.
 
-    Raises `json.JSONDecodeError` or `UnicodeDecodeError` for what is no JSON at all, another `ValueError` for JSON that
-    is ambiguous or too deep.
+    *parse_int* converts the digits of an integer. Raises `json.JSONDecodeError` or `UnicodeDecodeError` for text that
+    is not JSON, another `ValueError` for JSON that is ambiguous or too deep.
     """
     try:
         return json.loads(

@@ -1,4 +1,4 @@
-"""What the log's events say: leaves and checkpoints, read from payloads and written as such; pure."""
+"""Leaves and checkpoints of the log, parsed from payloads and written as such; pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Self
@@ -16,7 +16,7 @@ KEY: Final = "ledger.key"
 
 @attrs.frozen
 class Leaf:
-    """A leaf of the log: the ledger *session* once had *size* lines, of which the last had the hash *head*."""
+    """A leaf of the log: the ledger *session* had *size* lines, and the last had the hash *head*."""
 
     index: int
     session: str
@@ -28,11 +28,11 @@ class Leaf:
     @classmethod
     def of(cls, index: int, session: str, tree: Frontier, head: str) -> Self:
         """Return the leaf of a ledger whose *tree* ends with the line of hash *head*."""
-        return cls(index, session, tree.size, head, tree.root.hex(), spelled(tree.peaks))
+        return cls(index, session, tree.size, head, tree.root.hex(), encode_peaks(tree.peaks))
 
     @classmethod
     def parse(cls, told: Mapping[str, Any], place: str) -> Self:
-        """Read the payload of ``ledger.leaf``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+        """Parse the payload of ``ledger.leaf``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
         try:
             found = cls(
                 told["index"], told["session_id"], told["size"], told["head"], told["root"], tuple(told["peaks"])
@@ -46,7 +46,7 @@ class Leaf:
 
     @property
     def tree(self) -> Frontier:
-        """The ledger's tree as it was, to go on with."""
+        """The ledger's tree at that size, to be extended."""
         return Frontier(self.size, map(bytes.fromhex, self.peaks))
 
     @property
@@ -56,14 +56,14 @@ class Leaf:
         return leaf_hash(encode(told))
 
     def payload(self) -> dict[str, Any]:
-        """Return it as ``ledger.leaf`` records it."""
+        """Return the payload of ``ledger.leaf``."""
         told = {"index": self.index, "session_id": self.session, "size": self.size, "head": self.head}
         return {**told, "root": self.root, "peaks": list(self.peaks)}
 
 
 @attrs.frozen
-class Signed:
-    """A checkpoint as ``ledger.checkpoint`` records it: the log's tree as it was, and the note that says so."""
+class SignedCheckpoint:
+    """A checkpoint as ``ledger.checkpoint`` records it: the log's tree at that size, and the signed note."""
 
     size: int
     root: str
@@ -72,7 +72,7 @@ class Signed:
 
     @classmethod
     def parse(cls, told: Mapping[str, Any], place: str) -> Self:
-        """Read the payload of ``ledger.checkpoint``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+        """Parse the payload of ``ledger.checkpoint``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
         try:
             found = cls(told["size"], told["root"], tuple(told["peaks"]), str(told["note"]))
             sound = found.tree.root.hex() == found.root
@@ -85,20 +85,20 @@ class Signed:
 
     @property
     def tree(self) -> Frontier:
-        """The log's tree as it was, to go on with."""
+        """The log's tree at that size, to be extended."""
         return Frontier(self.size, map(bytes.fromhex, self.peaks))
 
     def payload(self, origin: str, why: str) -> dict[str, Any]:
-        """Return it as ``ledger.checkpoint`` records it."""
+        """Return the payload of ``ledger.checkpoint``."""
         told = {"origin": origin, "size": self.size, "root": self.root, "peaks": list(self.peaks)}
         return {**told, "note": self.note, "why": why}
 
 
-def spelled(peaks: tuple[bytes, ...]) -> tuple[str, ...]:
-    """Return peaks as payloads have them."""
+def encode_peaks(peaks: tuple[bytes, ...]) -> tuple[str, ...]:
+    """Return peaks in the form of payloads."""
     return tuple(peak.hex() for peak in peaks)
 
 
 def origin_of(ledger: str) -> str:
-    """Return the origin of the log in the workspace ledger of that id, which is also the name of its keys."""
+    """Return the origin of the log in the workspace ledger with that id, which is also the name of its keys."""
     return f"deedbook/{ledger}"

@@ -1,21 +1,21 @@
-r"""The complete lines of a file that may be of any size, and what is torn off behind the last one."""
+r"""The complete lines of a file of any size, and the torn bytes after the last one."""
 
 import io
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeAlias
 
-from .report import Torn
+from .report import TornBytes
 
 Watch: TypeAlias = Callable[[int], None]
-"""Told of so many more bytes that were read."""
+"""Called with the number of further bytes read."""
 BLOCK: Final = 1 << 17
 
 
 class Blocks(Protocol):
-    """What lines are read from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return at most *size* bytes more; none at the end."""
+        """Return at most *size* further bytes; none at the end."""
 
 
 class Lines:
@@ -34,18 +34,18 @@ class Lines:
                 yield line[:-1]
 
     def whole(self) -> Iterator[bytes]:
-        r"""Return the lines with their ``\n``; the last may lack it, and is no line then."""
+        r"""Return the lines with their ``\n``; a last one without it is no line."""
         return io.BufferedReader(self._bounded, BLOCK)
 
     @property
-    def torn(self) -> Torn | None:
-        """What followed the last line, once all were read."""
+    def torn(self) -> TornBytes | None:
+        """The bytes after the last line, once all lines were read."""
         rest = self._bounded.rest
-        return Torn(self._bounded.size - rest, rest) if rest else None
+        return TornBytes(self._bounded.size - rest, rest) if rest else None
 
 
 class _Bounded(io.RawIOBase):
-    """A file without the far parts of endless lines: *size* bytes were read, *rest* of them after the last newline."""
+    """A file whose overlong lines are truncated: *size* bytes were read, *rest* of them after the last newline."""
 
     def __init__(self, file: Blocks, limit: int, watch: Watch | None) -> None:
         self._file, self._limit, self._watch = file, limit, watch

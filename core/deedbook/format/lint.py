@@ -1,18 +1,22 @@
-"""What a JSON Schema from outside may hold: every keyword known, every reference local, every budget kept.
+"""Lint a JSON Schema from outside: every keyword known, every reference local, every limit kept.
 
-The lint reads draft 2020-12 and refuses whatever a validator would pass over in silence: a misspelt keyword, an unknown
-format, a ``$ref`` that leads out of the document, a keyword whose value has the wrong type. What it accepts,
-`deedbook.format.schema.foreign` compiles.
+The lint reads draft 2020-12 and refuses everything that a validator would ignore silently: a misspelt keyword, an
+unknown format, a ``$ref`` that leaves the document, a keyword with a value of the wrong type.
+`deedbook.format.schema.foreign` compiles what it accepts.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import attrs
-import jsonschema_rs
+
+from .pointers import join_pointer
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 MAX_LEVELS: Final = 16
@@ -38,7 +42,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @attrs.frozen
 class Violation:
-    """One thing that is wrong with a value: *path* is like ``$.steps[1].id``, *pointer* the same as RFC 6901."""
+    """A violation in a value: *path* is like ``$.steps[1].id``, *pointer* the same as RFC 6901."""
 
     path: str
     message: str
@@ -52,8 +56,7 @@ def violation(path: Iterable[str | int], message: str) -> Violation:
     """Return the `Violation` at *path*, given as keys and indices from the root."""
     steps = tuple(path)
     shown = "".join(map(_step, steps))
-    pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
-    return Violation(f"${shown}", message, pointer)
+    return Violation(f"${shown}", message, join_pointer(*steps))
 
 
 def _step(step: str | int) -> str:
@@ -64,14 +67,14 @@ def _step(step: str | int) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return the one of *names* that was probably meant by *name*; empty where none is near."""
+    """Return the one of *names* that *name* probably means; empty if none is near."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.6)), "")
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """Return ``; did you mean "…"?`` with the nearest of *names*, or nothing where none is near."""
+    """Return ``; did you mean "…"?`` with the nearest of *names*, or an empty text."""
     near = nearest(name, names)
     return f'; did you mean "{near}"?' if near else ""
 
@@ -109,7 +112,7 @@ def _is_id(value: Any) -> bool:
 
 @attrs.frozen
 class Shape:
-    """What the value of a keyword has to be, in words and as a test, and which schemas stand inside it."""
+    """The required form of a keyword's value, as text and as a test, and the schemas inside it."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -158,7 +161,7 @@ KEYWORDS: Final[Mapping[str, Shape]] = MappingProxyType(
         ),
     }
 )
-"""Every keyword that is understood; ``$vocabulary`` is not, since a schema here is for values, not for schemas."""
+"""Every supported keyword; ``$vocabulary`` is not, since a schema here is for values, not for schemas."""
 
 _OLD: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -177,7 +180,7 @@ _OLD: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def problems(schema: Any) -> Iterator[Violation]:
-    """Yield everything that is wrong with *schema*, a JSON value; nothing means that it may be compiled."""
+    """Yield every fault of *schema*, a JSON value; without faults it may be compiled."""
     if _count(schema) > MAX_NODES:
         yield violation((), f"more than {MAX_NODES} nodes")
         return
@@ -264,6 +267,8 @@ def _check_format(value: str, schema: Mapping[str, Any], _path: Path) -> Iterato
 
 
 def _check_pattern(value: str, _schema: Mapping[str, Any], _path: Path) -> Iterator[str]:
+    import jsonschema_rs
+
     try:
         jsonschema_rs.Draft202012Validator({"pattern": value}, pattern_options=pattern_options())
     except jsonschema_rs.ValidationError:
@@ -287,8 +292,10 @@ _CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any], Path], Iterator[st
 )
 
 
-def pattern_options() -> jsonschema_rs.RegexOptions:
-    """Return the engine that all patterns run on: linear time, at most 1 MiB for each compiled pattern."""
+def pattern_options() -> "jsonschema_rs.RegexOptions":
+    """Return the options of the pattern engine: linear time, at most 1 MiB for each compiled pattern."""
+    import jsonschema_rs
+
     return jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES)
 
 
@@ -296,7 +303,7 @@ def pattern_options() -> jsonschema_rs.RegexOptions:
 
 
 def _references(seen: Mapping[Path, Any]) -> Iterator[Violation]:
-    """Yield references that lead out of the document, nowhere, or to a place that is not a schema."""
+    """Yield references that leave the document, lead nowhere, or lead to a place that is not a schema."""
     parts = [(path, part) for path, part in seen.items() if isinstance(part, dict)]
     anchors: dict[str, Path] = {}
     for path, part in parts:
@@ -304,16 +311,12 @@ def _references(seen: Mapping[Path, Any]) -> Iterator[Violation]:
             name = part.get(keyword)
             if isinstance(name, str) and anchors.setdefault(name, path) != path:
                 yield violation((*path, keyword), f'anchor "{name[:80]}" stands twice in the document')
-    places = {"".join(f"/{_escape(step)}" for step in path) for path in seen}
+    places = {join_pointer(*path) for path in seen}
     for path, part in parts:
         for keyword in ("$ref", "$dynamicRef"):
             target = part.get(keyword)
             if isinstance(target, str):
                 yield from (violation((*path, keyword), why) for why in _astray(target, anchors, places))
-
-
-def _escape(step: str | int) -> str:
-    return str(step).replace("~", "~0").replace("/", "~1")
 
 
 def _astray(target: str, anchors: Mapping[str, Path], places: set[str]) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Event loops: a coroutine run from plain code, and plain code run beside a loop.
+"""Event loops: run a coroutine from synchronous code, and blocking code beside a loop.
 
-A module of its own, imported when somebody waits: importing `asyncio` takes as long as a fifth of the kernel.
+A module of its own, imported when needed: importing `asyncio` takes as long as a fifth of the kernel.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ T = TypeVar("T")
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class TimedOut(Exception):  # noqa: N818 - it says what became of a call
+class TimedOut(Exception):  # noqa: N818 - an outcome of a call
     """The limit was reached; a `TimeoutError` may be the handler's own."""
 
 
@@ -34,12 +34,12 @@ async def within(made: Awaitable[T], seconds: float | None) -> T:
 
 
 def is_cancelled(problem: BaseException) -> bool:
-    """Say whether a task was cancelled."""
+    """Return whether a task was cancelled."""
     return isinstance(problem, asyncio.CancelledError)
 
 
 def is_cancelling(problem: BaseException) -> bool:
-    """Say whether somebody wants the task around the call to end; else a handler lost a task of its own."""
+    """Return whether the surrounding task is being cancelled; otherwise a handler lost a task of its own."""
     if not is_cancelled(problem):
         return False
     task = asyncio.current_task()
@@ -47,7 +47,7 @@ def is_cancelling(problem: BaseException) -> bool:
 
 
 def run_coroutine(made: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end from plain code, also where this thread's event loop is busy calling us."""
+    """Run a coroutine to its end from synchronous code, also inside a running event loop of this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -88,7 +88,7 @@ def _signals_held() -> Iterator[None]:
 
 
 def _in_thread(made: Coroutine[Any, Any, T]) -> T:
-    """Run *made* on a loop of another thread and wait; an interrupt cancels it, and then waits for its end."""
+    """Run *made* on a loop of another thread and wait; an interrupt cancels it and waits for its end."""
     done: Future[T] = Future()
     task: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
 
@@ -99,7 +99,7 @@ def _in_thread(made: Coroutine[Any, Any, T]) -> T:
     def run() -> None:
         try:
             done.set_result(asyncio.run(main()))
-        except BaseException as problem:  # noqa: BLE001 - carried over to the caller's thread
+        except BaseException as problem:  # noqa: BLE001 - raised again in the caller's thread
             done.set_exception(problem)
 
     thread = threading.Thread(target=copy_context().run, args=(run,), name="deedbook-handler", daemon=True)
@@ -109,14 +109,14 @@ def _in_thread(made: Coroutine[Any, Any, T]) -> T:
     except KeyboardInterrupt:
         if thread.ident is not None and not done.done():
             loop, running = task.result()
-            with suppress(RuntimeError):  # closed by now: it has ended by itself
+            with suppress(RuntimeError):  # already closed: the coroutine has ended
                 loop.call_soon_threadsafe(running.cancel)
             done.exception()
         raise
 
 
 async def off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run blocking code beside the event loop; a cancellation waits for its end, so that nothing is half done."""
+    """Run blocking code beside the event loop; a cancellation waits for its end, so that no work stays half done."""
     task = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     stop: asyncio.CancelledError | None = None
     while not task.done():
@@ -127,5 +127,5 @@ async def off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     if stop is None:
         return task.result()
     if not task.cancelled():
-        task.exception()  # else Python warns that nobody looked
+        task.exception()  # otherwise Python warns about an exception that was not retrieved
     raise stop

@@ -1,4 +1,4 @@
-"""Markdown that says what it was given and nothing else: whatever stands in a text is shown and never obeyed."""
+"""Write Markdown in which every given text is shown literally."""
 
 import json
 import re
@@ -12,18 +12,18 @@ _NUMBERED: Final = re.compile(r"^([0-9]{1,9})\.")
 """Emphasis, code, links, tags, headings, tables, mathematics anywhere; lists and addresses where they begin."""
 
 
-def escaped(text: str) -> str:
-    """Return *text* in one line in which no character means anything to Markdown or HTML."""
+def escape(text: str) -> str:
+    """Return *text* in one line without any active character of Markdown or HTML."""
     return _NUMBERED.sub(r"\1\\.", _ACTIVE.sub(r"\\\1", plain(" ".join(text.split()))))
 
 
-def quoted(text: str) -> list[str]:
+def quote(text: str) -> list[str]:
     """Return *text* as the lines of a quotation, each escaped."""
-    return [f"> {escaped(line)}".rstrip() for line in text.splitlines()] or [">"]
+    return [f"> {escape(line)}".rstrip() for line in text.splitlines()] or [">"]
 
 
 def block(value: Any) -> list[str]:
-    """Return a JSON value as the lines of a code block that nothing in it can close."""
+    """Return a JSON value as the lines of a code block that its content cannot close."""
     text = json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
     lines = ["".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line) for line in text.split("\n")]
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
@@ -40,10 +40,10 @@ def front(members: Mapping[str, Any]) -> list[str]:
 
 
 def _scalar(text: str) -> str:
-    """Return JSON as YAML: what does not print is escaped, beyond U+FFFF in a way of YAML's own."""
+    """Return JSON as YAML: unprintable characters are escaped, beyond U+FFFF in YAML's own notation."""
     return "".join(c if c.isprintable() and c < "\uffff" else f"\\U{ord(c):08x}" for c in text)
 
 
 def row(cells: Iterable[str]) -> str:
     """Return a row of a table; cells are escaped."""
-    return f"| {' | '.join(escaped(cell) for cell in cells)} |"
+    return f"| {' | '.join(escape(cell) for cell in cells)} |"

@@ -18,11 +18,11 @@ import attrs
 from .errors import SignatureError, fault
 
 MAX_TEXT: Final = 1_000_000
-"""The longest note that is read, in bytes of UTF-8."""
+"""The longest accepted note, in bytes of UTF-8."""
 MAX_SIGNATURES: Final = 100
 
 ED25519: Final = b"\x01"
-"""The algorithm of a key that signs a note's text as it stands."""
+"""The algorithm of a key that signs a note's text unchanged."""
 _PRIVATE: Final = "PRIVATE+KEY+"
 _KEY: Final = re.compile(r"([^+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44})")
 _LINE: Final = re.compile("— ([^ ]+) ([A-Za-z0-9+/]+={0,2})")
@@ -35,7 +35,7 @@ class VerifierKey:
     """The public half of a key: a *name* for people, and the 32 bytes of an Ed25519 public key."""
 
     ALGORITHM: ClassVar[bytes] = ED25519
-    """The byte that says what the key signs; a part of its id."""
+    """The byte of the algorithm; a part of the key's id."""
 
     name: str
     public: bytes
@@ -47,7 +47,7 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the line that `str` makes; raises `SignatureError` (``KEY_INVALID``)."""
+        """Parse the line that `str` makes; raises `SignatureError` (``KEY_INVALID``)."""
         name, claimed, public = _parts(text, cls.ALGORITHM)
         made = cls(name, public)
         if made.id != claimed:
@@ -55,7 +55,7 @@ class VerifierKey:
         return made
 
     def check(self, text: bytes, signature: bytes) -> bool:
-        """Say whether *signature*, of 64 bytes, is this key's for *text*."""
+        """Return whether *signature*, of 64 bytes, is this key's for *text*."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -72,7 +72,7 @@ class VerifierKey:
 
 
 class SigningKey:
-    """The private half of a key. It does not print, and is not copied by accident."""
+    """The private half of a key. It is not printed, and not copied by accident."""
 
     PUBLIC: ClassVar[type[VerifierKey]] = VerifierKey
 
@@ -83,17 +83,17 @@ class SigningKey:
 
         self._seed = seed
         self.public = self.PUBLIC(
-            _named(name), Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+            _check_name(name), Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
         )
 
     @classmethod
     def generate(cls, name: str) -> Self:
-        """Make a new key; *name* has neither white space nor a plus sign."""
+        """Create a new key; *name* has neither white space nor a plus sign."""
         return cls(name, os.urandom(32))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the line that `reveal` makes; raises `SignatureError` (``KEY_INVALID``), which quotes nothing of it."""
+        """Parse the line that `reveal` makes; raises `SignatureError` (``KEY_INVALID``), which quotes nothing of it."""
         if not text.startswith(_PRIVATE):
             _refuse_key(f"a private key begins with {_PRIVATE}")
         name, claimed, seed = _parts(text.removeprefix(_PRIVATE), cls.PUBLIC.ALGORITHM)
@@ -103,7 +103,7 @@ class SigningKey:
         return made
 
     def reveal(self) -> str:
-        """Return the key's line, which must not be shown to anybody."""
+        """Return the key's line, which must stay secret."""
         return f"{_PRIVATE}{self.public.name}+{self.public.id}+{b64encode(self.public.ALGORITHM + self._seed).decode()}"
 
     def sign(self, text: bytes) -> bytes:
@@ -121,7 +121,7 @@ class SigningKey:
 
 @attrs.frozen
 class Signature:
-    """What a signature line says: the key's *name* and *id*, and the signature's bytes; nothing of it is checked."""
+    """A parsed signature line: the key's *name* and *id*, and the signature's bytes; not verified."""
 
     name: str
     id: str
@@ -133,14 +133,14 @@ class Signature:
 
 @attrs.frozen
 class Note:
-    """A note: its *text*, which ends with a newline, and the signatures below it, none of them checked."""
+    """A note: its *text*, which ends with a newline, and the signatures below it, not verified."""
 
     text: str
     signatures: tuple[Signature, ...]
 
     @classmethod
     def parse(cls, note: str) -> Self:
-        """Take a signed note apart; raises `SignatureError` (``NOTE_INVALID``)."""
+        """Parse a signed note; raises `SignatureError` (``NOTE_INVALID``)."""
         _refuse_unreadable(note)
         text, blank, below = note.rpartition("\n\n")
         if not blank or not below.endswith("\n"):
@@ -151,7 +151,7 @@ class Note:
         return cls(f"{text}\n", tuple(map(_signature, lines)))
 
     def signed_by(self, key: VerifierKey) -> bool:
-        """Say whether *key* signed the text; a signature that claims to be the key's and is not speaks against all."""
+        """Return whether *key* signed the text; an invalid signature with the key's id makes the result ``False``."""
         mine = [each for each in self.signatures if (each.name, each.id) == (key.name, key.id)]
         return bool(mine) and all(len(each.value) == 64 and key.check(self.text.encode(), each.value) for each in mine)
 
@@ -160,7 +160,7 @@ class Note:
 
 
 def sign(text: str, keys: Iterable[SigningKey]) -> Note:
-    """Return *text*, which ends with a newline, signed by every one of *keys*; raises `SignatureError`."""
+    """Return *text*, which ends with a newline, signed by each of *keys*; raises `SignatureError`."""
     _refuse_unreadable(text)
     if not text.endswith("\n"):
         _refuse_note("a text ends with a newline")
@@ -169,12 +169,12 @@ def sign(text: str, keys: Iterable[SigningKey]) -> Note:
 
 
 def is_name(name: str) -> bool:
-    """Say whether a key may be called *name*: not empty, without white space and plus signs."""
+    """Return whether *name* is a valid name of a key: not empty, without white space and plus signs."""
     return bool(name) and "+" not in name and not any(map(str.isspace, name)) and name.isprintable()
 
 
 def _parts(text: str, algorithm: bytes) -> tuple[str, str, bytes]:
-    """Take ``name+hash+base64`` of a key of *algorithm* apart; the bytes come without the algorithm's."""
+    """Split ``name+hash+base64`` of a key of *algorithm*; the bytes come without the algorithm byte."""
     found = _KEY.fullmatch(text)
     if not found:
         _refuse_key("expected name+hash+key on one line: eight hex digits, and 44 base64 digits")
@@ -184,10 +184,10 @@ def _parts(text: str, algorithm: bytes) -> tuple[str, str, bytes]:
         _refuse_key("its key is not 33 bytes in base64")
     if raw[:1] != algorithm:
         _refuse_key(f"its algorithm is {raw[0]}; expected {algorithm[0]}, {_ALGORITHMS[algorithm]}")
-    return _named(name), claimed, raw[1:]
+    return _check_name(name), claimed, raw[1:]
 
 
-def _named(name: str) -> str:
+def _check_name(name: str) -> str:
     if not is_name(name):
         _refuse_key("a key's name is not empty, and has neither white space nor a plus sign")
     return name

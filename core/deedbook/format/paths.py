@@ -1,4 +1,4 @@
-"""What a path beneath a root may look like and how messages show it; a user's own folder."""
+"""Valid paths below a root and their form in messages; a user's own folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +8,11 @@ from unicodedata import category
 MAX_PATH: Final = 4096
 """The longest path, in bytes of UTF-8."""
 DRAFT: Final = ".deedbook-draft"
-"""What a file is called until it is whole. A folder has at most one, under the folder's lock; a killed writer leaves it
-behind, the next writer takes its place. No path may name it."""
+"""The name of a file until it is complete.
+
+A folder has at most one draft, under the folder's lock; a killed writer leaves it behind, and the next writer replaces
+it. No path may name it.
+"""
 LEDGER_FILE: Final = ".events.jsonl"
 """The name of a ledger's file in the folder of its session."""
 CHECKPOINT_FILE: Final = "checkpoint"
@@ -19,7 +22,7 @@ _MAX_SHOWN: Final = 200
 
 
 def path_fault(path: str) -> str | None:
-    """Say what keeps *path* from being one beneath a root; ``None`` if nothing does."""
+    """Return why *path* is not a valid path below a root; ``None`` if it is valid."""
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
@@ -37,12 +40,12 @@ def path_fault(path: str) -> str | None:
 
 
 def is_state(place: Path) -> bool:
-    """Say whether *place* is a state folder: it holds sessions, or a workspace ledger, and is no ledger's own."""
+    """Return whether *place* is a state folder: it holds sessions, or a workspace ledger, and is no ledger's own."""
     return any((place / name).is_dir() for name in ("sessions", "workspace")) and not (place / LEDGER_FILE).exists()
 
 
 def user_folder(environment: Mapping[str, str]) -> Path:
-    """Return Deedbook's folder of the user with this *environment*: below ``XDG_CONFIG_HOME``, or ``~/.config``."""
+    """Return the user's Deedbook folder for this *environment*: below ``XDG_CONFIG_HOME``, or ``~/.config``."""
     base = environment.get("XDG_CONFIG_HOME", "")
     root = Path(base) if base.startswith("/") else Path(environment.get("HOME", "") or "/") / ".config"
     return root / "deedbook"

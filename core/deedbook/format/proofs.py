@@ -36,10 +36,10 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 class Frontier:
-    """The right edge of a growing tree: enough to go on with it and to know its root, in O(log n) memory.
+    """The right edge of a growing tree: enough to extend it and to compute its root, in O(log n) memory.
 
-    *peaks* are the roots of its complete subtrees, the largest first: as many as *size* has bits that are set. Raises
-    `ValueError` where they are not.
+    *peaks* are the roots of its complete subtrees, the largest first: one for each set bit of *size*. Raises
+    `ValueError` for another number.
     """
 
     __slots__ = ("_peaks", "size")
@@ -73,8 +73,8 @@ class Frontier:
         return root
 
 
-class Tree:
-    """A whole tree, held as rows of hashes, so that a proof costs O(log n); 64 bytes a leaf."""
+class MerkleTree:
+    """A whole tree, stored as rows of hashes, so that a proof costs O(log n); 64 bytes a leaf."""
 
     __slots__ = ("_rows",)
 
@@ -88,7 +88,7 @@ class Tree:
 
     @property
     def size(self) -> int:
-        """How many leaves it has."""
+        """The number of leaves."""
         return len(self._rows[0]) // HASH_BYTES
 
     def push(self, leaf: bytes) -> None:
@@ -105,8 +105,8 @@ class Tree:
             level += 1
 
     def root(self, size: int | None = None) -> bytes:
-        """Return the root as it was when the tree had *size* leaves (default: all)."""
-        size = self._known(self.size if size is None else size)
+        """Return the root of the tree when it had *size* leaves (default: all)."""
+        size = self._check_size(self.size if size is None else size)
         root = b""
         for level in range(size.bit_length()):
             root = self._edge(level, size, root)
@@ -114,14 +114,14 @@ class Tree:
 
     def inclusion(self, index: int, size: int | None = None) -> list[bytes]:
         """Return the hashes that prove leaf *index* in the tree of *size* leaves, from the leaf upwards."""
-        size = self._known(self.size if size is None else size)
+        size = self._check_size(self.size if size is None else size)
         if not 0 <= index < size:
             raise ValueError(f"no leaf {index} in a tree of {size}")
         return self._path(0, index, size)
 
     def consistency(self, old: int, new: int | None = None) -> list[bytes]:
-        """Return the hashes that prove that the tree of *old* leaves is the beginning of that of *new* leaves."""
-        new = self._known(self.size if new is None else new)
+        """Return the hashes that prove that the tree of *old* leaves is a prefix of the tree of *new* leaves."""
+        new = self._check_size(self.size if new is None else new)
         if not 0 <= old <= new:
             raise ValueError(f"a tree of {old} leaves is no beginning of one of {new}")
         if old in (0, new):
@@ -132,7 +132,7 @@ class Tree:
         return first + self._path(level, index, new)
 
     def _path(self, level: int, index: int, size: int) -> list[bytes]:
-        """Return the siblings of the node at *index* of *level* and of those above it, in the tree of *size* leaves."""
+        """Return the siblings of the node at *index* of *level* and of its ancestors, in the tree of *size* leaves."""
         path, edge = [], b""
         for below in range(level):
             edge = self._edge(below, size, edge)
@@ -147,7 +147,7 @@ class Tree:
         return path
 
     def _edge(self, level: int, size: int, edge: bytes) -> bytes:
-        """Return the hash of what no complete subtree above *level* holds; *edge* is that above the level below."""
+        """Return the hash of the incomplete subtree above *level*; *edge* is that of the level below."""
         if not size >> level & 1:
             return edge
         node = self._at(level, (size >> level) - 1)
@@ -156,7 +156,7 @@ class Tree:
     def _at(self, level: int, index: int) -> bytes:
         return bytes(self._rows[level][HASH_BYTES * index : HASH_BYTES * (index + 1)])
 
-    def _known(self, size: int) -> int:
+    def _check_size(self, size: int) -> int:
         if not 0 <= size <= self.size:
             raise ValueError(f"a tree of {self.size} leaves never had {size}")
         return size
@@ -166,7 +166,7 @@ class Tree:
 
 
 def includes(root: bytes, size: int, index: int, leaf: bytes, path: Sequence[bytes]) -> bool:
-    """Say whether *path* proves that the tree of *size* leaves with *root* has the hash *leaf* at *index*.
+    """Return whether *path* proves that the tree of *size* leaves with *root* has the hash *leaf* at *index*.
 
     RFC 9162, section 2.1.3.2.
     """
@@ -187,9 +187,9 @@ def includes(root: bytes, size: int, index: int, leaf: bytes, path: Sequence[byt
 
 
 def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, path: Sequence[bytes]) -> bool:
-    """Say whether *path* proves that the tree of *old* leaves is the beginning of that of *new* leaves.
+    """Return whether *path* proves that the tree of *old* leaves is a prefix of the tree of *new* leaves.
 
-    RFC 9162, section 2.1.4.2; the empty tree is the beginning of every tree.
+    RFC 9162, section 2.1.4.2; the empty tree is a prefix of every tree.
     """
     if old in (0, new):
         known = EMPTY if old == 0 else new_root
@@ -219,7 +219,7 @@ def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, path: Se
 
 @attrs.frozen
 class Checkpoint:
-    """What a log was: its *origin* (a name), how many leaves it had, their root, and lines that extend it.
+    """The state of a log: its *origin* (a name), its number of leaves, their root, and extension lines.
 
     Its text is what a log and its witnesses sign (`notes`).
     """
@@ -231,7 +231,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a checkpoint's text, without signatures; raises `SignatureError` (``NOTE_INVALID``)."""
+        """Parse a checkpoint's text, without signatures; raises `SignatureError` (``NOTE_INVALID``)."""
         *lines, rest = text.split("\n")
         if len(lines) < 3 or rest or not all(lines):
             _refuse("a name, a size and a root are expected, each on a line of its own")

@@ -1,6 +1,6 @@
-"""Reading ledgers plainly, for folds and listings: no lock, no repair, and no word about whether they are sound.
+"""Read ledgers for folds and listings: no lock, no repair, no verification.
 
-A reader beside a writer sees whole lines only: it stops at the last newline. What a file claims is checked by `verify`.
+A reader beside a writer sees whole lines only: it stops at the last newline. `verify` checks what a file claims.
 """
 
 import os
@@ -26,18 +26,18 @@ from .tail import find_tail, lines_from_end
 State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
 
 SEALED: Final = "sealed"
-"""Where a ledger's sealed values lie, beside it."""
+"""The folder of a ledger's sealed values, beside it."""
 
 _VALUE: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = MAX_BYTES + 65536
 
 
 @attrs.frozen
-class Listed:
-    """A session in a listing: when its first and its last event were recorded, how many there are, the last hash.
+class SessionSummary:
+    """A session in a listing: the times of its first and last event, their number, the last hash.
 
-    *state*: ``open`` while a writer has it, ``ended``, ``interrupted`` (no end, and nobody writes it), ``empty`` (it
-    never began: nothing was recorded), ``damaged``. *torn* counts the bytes after the last line.
+    *state*: ``open`` while a writer holds it, ``ended``, ``interrupted`` (no end and no writer), ``empty`` (no event
+    was recorded), ``damaged``. *torn* counts the bytes after the last line.
     """
 
     id: str
@@ -50,11 +50,11 @@ class Listed:
 
 
 def read(source: str | Path | Folder) -> Iterator[Event]:
-    """Yield the events of a ledger: its file, or the folder it lies in; of an older form, as present events.
+    """Yield the events of a ledger: its file, or its folder; events of an older form are upcast.
 
     A file of an older form may hold several sessions: ``FILE#SESSION`` names one. Lines are split on the newline alone;
-    bytes after the last one are not read. A whole line that is no event raises `LedgerError` (``LEDGER_UNSOUND``), so
-    does a file of several sessions of which none is named (``SESSION_NOT_NAMED``), an absent one `FileNotFoundError`.
+    bytes after the last one are not read. A whole line that is no event raises `LedgerError` (``LEDGER_UNSOUND``), a
+    file of several sessions without a name ``SESSION_NOT_NAMED``, a missing file `FileNotFoundError`.
     """
     if isinstance(source, Folder):
         yield from _events(source.open(LEDGER_FILE), f"{source.path}/{LEDGER_FILE}", None)
@@ -68,9 +68,9 @@ def read(source: str | Path | Folder) -> Iterator[Event]:
 class Follower:
     """Reads the lines of a ledger's *file* as they are added, from the byte *start* on, where a line begins.
 
-    Each line's hashes are checked, and that it goes on from the line before; with *gaps* a payload may have been taken
-    out of its line, which says so. *head* is what the first line goes on from, where that is known: a hash, or what
-    makes it of the ledger's id. To ask whether there is more costs one `fstat`. The file is closed with the follower.
+    Each line's hashes and its link to the line before are checked; with *gaps*, excised payloads are accepted. *head*
+    is the hash before the first line, if it is known: a hash, or a function that computes it from the ledger's id.
+    Checking for new lines costs one `fstat`. The follower closes the file.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Follower:
         self._head = head
 
     def __call__(self) -> Iterator[Line]:
-        """Yield what was added since; raises `LedgerError` (``LEDGER_UNSOUND``) for a line that was not written so."""
+        """Yield the lines added since; raises `LedgerError` (``LEDGER_UNSOUND``) for an invalid line."""
         seen = os.fstat(self._file.fileno())
         if not seen.st_nlink and self._place:
             self._move()
@@ -99,7 +99,7 @@ class Follower:
             yield line
 
     def _move(self) -> None:
-        """Go on in the file that took this one's place: it has the same lines, some of them shorter."""
+        """Continue in the file that replaced this one: it has the same lines, some of them shorter."""
         self._file.seek(0)
         lines = 0
         while self._file.tell() < self._end:
@@ -113,11 +113,11 @@ class Follower:
 
     @property
     def end(self) -> int:
-        """Where the line ends that was yielded last, in bytes of the file."""
+        """The end of the last yielded line, in bytes of the file."""
         return self._end
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
@@ -136,9 +136,9 @@ def _parted(source: str | Path) -> tuple[Path, str | None]:
     """Return the file that *source* names, and the session in it where it is ``FILE#SESSION``."""
     if "#" not in str(source):
         return Path(source), None
-    from .upcasting.naming import parted
+    from .upcasting.naming import split_source
 
-    return parted(source)
+    return split_source(source)
 
 
 def _form_of(first: bytes) -> str:
@@ -151,7 +151,7 @@ def _form_of(first: bytes) -> str:
 
 
 def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> Iterator[Event]:
-    """Yield the events of one session of a file of an older *form*, counted by themselves."""
+    """Yield the events of one session of a file of an older *form*, numbered by themselves."""
     if session is None:
         found = old_sessions(file, name, form)
         if len(found) > 1:
@@ -180,14 +180,14 @@ def sessions_in(path: Path) -> list[str]:
         return [] if form == FORMAT else list(old_sessions(file, str(path), form))
 
 
-def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False) -> dict[str, Listed]:
+def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False) -> dict[str, SessionSummary]:
     """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does.
 
-    A *lenient* look passes over lines that cannot be read.
+    With *lenient*, unreadable lines are skipped.
     """
     from .upcasting.table import UPCASTERS
 
-    found: dict[str, Listed] = {}
+    found: dict[str, SessionSummary] = {}
     for number, raw in enumerate(_lines(file, name), 1):
         try:
             of, event = UPCASTERS.event(raw, form, 0, f"{name}:{number}")
@@ -195,7 +195,7 @@ def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False)
             if lenient:
                 continue
             raise
-        before = found.get(of) or Listed(of, "interrupted", event.ts)
+        before = found.get(of) or SessionSummary(of, "interrupted", event.ts)
         state = _STATES_AFTER.get(event.type, before.state)
         found[of] = attrs.evolve(before, state=state, latest=event.ts, events=before.events + 1)
     return found
@@ -204,7 +204,7 @@ def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False)
 _STATES_AFTER: Final[Mapping[str, State]] = MappingProxyType(
     {"session.end": "ended", "system.boot": "interrupted", "system.shutdown": "ended"}
 )
-"""What a session of an older form is after certain events; seed 002's system boots and shuts down again and again."""
+"""The state of a session of an older form after certain events; seed 002's system boots and shuts down repeatedly."""
 
 
 def _several(name: str, ids: list[str]) -> str:
@@ -227,23 +227,23 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
         raise LedgerError(fault("LEDGER_UNSOUND", f"a line of more than {_LONGEST} bytes; verify the file", place=name))
 
 
-def sessions(state: Folder) -> list[Listed]:
-    """List the sessions of a state folder, the oldest first; costs the same for each, however long it is."""
+def list_sessions(state: Folder) -> list[SessionSummary]:
+    """List the sessions of a state folder, the oldest first; the cost of each does not depend on its length."""
     try:
         found = state.scan("sessions")
     except FileNotFoundError:
         return []
     names = [name for name, folder, _ in found if folder and SESSION_ID.fullmatch(name)]
-    return sorted((listed(state, name) for name in names), key=lambda each: (each.started, each.id))
+    return sorted((summarise(state, name) for name in names), key=lambda each: (each.started, each.id))
 
 
-def interrupted(state: Folder) -> list[str]:
-    """Return the ids of the sessions of a state folder that have no end and that nobody writes, the oldest first."""
-    return [each.id for each in sessions(state) if each.state == "interrupted"]
+def list_interrupted(state: Folder) -> list[str]:
+    """Return the ids of the sessions of a state folder that have no end and no writer, the oldest first."""
+    return [each.id for each in list_sessions(state) if each.state == "interrupted"]
 
 
 def is_open(state: Folder, session: str) -> bool:
-    """Say whether somebody writes *session* of a state folder now; nobody writes one that is not there."""
+    """Return whether *session* of a state folder has a writer now; ``False`` for a missing session."""
     if not SESSION_ID.fullmatch(session):
         return False
     try:
@@ -254,7 +254,7 @@ def is_open(state: Folder, session: str) -> bool:
 
 
 def is_empty(folder: Folder) -> bool:
-    """Say whether a session's *folder* holds no event and no byte of one: no ledger, or an empty one."""
+    """Return whether a session's *folder* holds no event and no byte of one: no ledger, or an empty one."""
     try:
         with folder.open(LEDGER_FILE) as file:
             return not os.fstat(file.fileno()).st_size
@@ -262,10 +262,10 @@ def is_empty(folder: Folder) -> bool:
         return True
 
 
-def has_begun(folder: Folder) -> bool:
-    """Say whether a session's *folder* holds an event; bytes of a first one that was not written whole are none.
+def has_events(folder: Folder) -> bool:
+    """Return whether a session's *folder* holds an event; an incomplete first line is none.
 
-    Raises `LedgerError` (``LEDGER_UNSOUND``) where there are more bytes than one write can have left.
+    Raises `LedgerError` (``LEDGER_UNSOUND``) if there are more bytes than one write can have left.
     """
     try:
         with folder.open(LEDGER_FILE) as file:
@@ -274,8 +274,8 @@ def has_begun(folder: Folder) -> bool:
         return False
 
 
-def strays(folder: Folder) -> list[str]:
-    """Return what is in a session's *folder* that one that never began cannot have left.
+def find_strays(folder: Folder) -> list[str]:
+    """Return the content of a session's *folder* that an unstarted session cannot have left.
 
     It may have left its ledger's file, and sealed values of an event that was not written.
     """
@@ -287,38 +287,38 @@ def _only_values(folder: Folder) -> bool:
     return all(kind == "-" and _VALUE.fullmatch(name) for name, kind in folder.kinds(SEALED))
 
 
-def listed(state: Folder, name: str) -> Listed:
-    """Return the session *name* of a state folder as `sessions` lists it."""
+def summarise(state: Folder, name: str) -> SessionSummary:
+    """Return the session *name* of a state folder as `list_sessions` lists it."""
     place = f"sessions/{name}/{LEDGER_FILE}"
     try:
         with state.open(place) as file:
-            found = _seen(file, name, f"{state.path}/{place}")
+            found = _summarise_file(file, name, f"{state.path}/{place}")
     except FileNotFoundError:
-        found = Listed(name, "empty")
+        found = SessionSummary(name, "empty")
     except (DeedbookError, OSError):
-        return Listed(name, "damaged")
+        return SessionSummary(name, "damaged")
     begun = found.events or found.state == "open"
-    return found if begun or not _has_strays(state, name) else Listed(name, "damaged")
+    return found if begun or not _has_strays(state, name) else SessionSummary(name, "damaged")
 
 
 def _has_strays(state: Folder, name: str) -> bool:
     try:
         with state.sub(f"sessions/{name}") as folder:
-            return bool(strays(folder))
+            return bool(find_strays(folder))
     except (DeedbookError, OSError):
         return True
 
 
-def _seen(file: BinaryIO, name: str, place: str) -> Listed:
+def _summarise_file(file: BinaryIO, name: str, place: str) -> SessionSummary:
     fd = file.fileno()
     tail = find_tail(fd, place=place)
     if not tail.end:
         state = _unended(fd)
-        return Listed(name, state if tail.torn or state == "open" else "empty", torn=tail.torn)
+        return SessionSummary(name, state if tail.torn or state == "open" else "empty", torn=tail.torn)
     first = split_line(file.readline(), place=place)
     last = split_line(tail.last, place=place)
     state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)
-    return Listed(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
+    return SessionSummary(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
 
 
 def _has_ended(fd: int, end: int, place: str) -> bool:
@@ -326,7 +326,7 @@ def _has_ended(fd: int, end: int, place: str) -> bool:
 
 
 def _unended(fd: int) -> State:
-    """Look whether a writer holds the lock, by taking it for a moment in the shared form."""
+    """Return whether a writer holds the lock, by taking it briefly in the shared form."""
     try:
         flock(fd, LOCK_SH | LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Which kernel this is."""
+"""The version of this kernel."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a verification found: failures by line, check, expected and found; said for people and as JSON."""
+"""The result of a verification: failures by line, check, expected and found, for people and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from .terminal import excerpt, plain
 MOST_OF_A_KIND: Final = 20
 """How many failures of one check are described for each ledger; the rest are counted."""
 MOST_LISTED: Final = 100
-"""How many sessions that lack something, or are empty, are listed; the rest are counted."""
+"""How many sessions with gaps, or without events, are listed; the rest are counted."""
 
 UNWITNESSED: Final = (
     "unwitnessed: nobody else holds a checkpoint of this ledger; "
@@ -26,7 +26,7 @@ UNHASHED: Final = (
 
 @attrs.frozen
 class Failure:
-    """One broken rule. *line* counts from 1; 0 means the file as a whole. *check* names the rule."""
+    """One broken rule. *line* counts from 1; 0 means the whole file. *check* names the rule."""
 
     line: int
     check: str
@@ -40,10 +40,10 @@ class Failure:
 
 @attrs.frozen
 class Part:
-    """One part of a verification: how many lines were *checked*, and what failed.
+    """One part of a verification: how many lines were *checked*, and the failures.
 
-    *failures* holds the first few of each check, *more* how many others each check found. ``checked == 0`` with no
-    failure means that the part was not asked for.
+    *failures* holds the first few of each check, *more* the number of others of each check. ``checked == 0`` without
+    failures means that the part was not requested.
     """
 
     checked: int = 0
@@ -62,11 +62,11 @@ class Part:
 
 @attrs.frozen
 class Decisions:
-    """The third part: how many *calls* are recorded, and of how many everything was judged again to be the *same*.
+    """The third part: the number of recorded *calls*, and how many were judged again with the *same* result.
 
-    *failures* are those decided otherwise. *recorded* counts calls by gates whose recorded answer was taken, with what
-    would have to be installed to ask them again; *unknown* by why they were not judged again at all. *unchecked* says
-    why none of them could be, such as a charter that is not at hand; empty: they could.
+    *failures* are those with another result. *recorded* counts calls by gates whose recorded answer was used, with what
+    must be installed to ask them again; *unknown* by the reason why they were not judged again. *unchecked* is the
+    reason if no call could be judged, such as a missing charter; otherwise empty.
     """
 
     calls: int = 0
@@ -94,7 +94,7 @@ class Decisions:
 
 
 @attrs.frozen
-class Torn:
+class TornBytes:
     """Bytes after the last complete line: their *offset* in the file and how many there are."""
 
     offset: int
@@ -103,13 +103,13 @@ class Torn:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What `verify` says about one file.
+    """The result of `verify` for one file.
 
-    *format* is the envelope's version; *level* says how far the checks went; *state* is ``ended``, ``open`` (without
-    ``session.end``: running, or interrupted), ``workspace``, or ``unknown`` where only hashes were checked. *head* is
-    the stored hash of the last line. *notes* break no rule; the first says what no reader of the file alone can know.
-    *decisions* is the third part; ``None`` where nobody asked for it. A form that is not *hashed* is never sound.
-    *families* are those of plugins' event types, whose rules are not checked.
+    *format* is the envelope's version; *level* the depth of the checks; *state* is ``ended``, ``open`` (without
+    ``session.end``: running, or interrupted), ``workspace``, or ``unknown`` if only hashes were checked. *head* is the
+    stored hash of the last line. *notes* break no rule; the first states what the file alone cannot show. *decisions*
+    is the third part, ``None`` if it was not requested. A form that is not *hashed* is never sound. *families* are
+    plugins' event types, whose rules are not checked.
     """
 
     file: str
@@ -122,7 +122,7 @@ class Report:
     bytes: Part
     structure: Part
     notes: tuple[str, ...]
-    torn: Torn | None
+    torn: TornBytes | None
     decisions: Decisions | None = None
     hashed: bool = True
     families: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class Report:
 
     @property
     def faultless(self) -> bool:
-        """Whether every check that its form allows passed, and the file ends with a complete line."""
+        """Whether every check that the form allows passed, and the file ends with a complete line."""
         failed = self.bytes.failures or self.structure.failures or (self.decisions and self.decisions.failures)
         return self.torn is None and not failed
 
@@ -151,18 +151,19 @@ class Report:
     def lines(self) -> Iterator[str]:
         """Yield the report for people: notes first, then each part with its failures."""
         yield from map(plain, self.notes)
-        yield f"{plain(self.file)}: format {self.format}, {counted(self.events, 'event')}, {self.state}"
+        yield f"{plain(self.file)}: format {self.format}, {pluralise(self.events, 'event')}, {self.state}"
         good = "sound" if self.hashed else "without faults"
         yield from _part("bytes", self.bytes, good)
         yield from _part("structure", self.structure, good)
         yield from _decisions(self.decisions) if self.decisions else ()
         if self.torn:
-            yield f"torn: {counted(self.torn.size, 'byte')} after the last complete line, at offset {self.torn.offset}"
+            size = pluralise(self.torn.size, "byte")
+            yield f"torn: {size} after the last complete line, at offset {self.torn.offset}"
         yield "NOT SOUND" if not self.faultless else "sound" if self.hashed else "nothing to verify"
 
 
 def unreadable(file: str, why: str) -> Report:
-    """Return the report on a *file* that was not read at all, since it is no regular file, or cannot be opened."""
+    """Return the report on a *file* that was not read: it is no regular file, or cannot be opened."""
     failure = Failure(0, "readable", "a regular file with one name, that can be read", excerpt(why))
     return Report(
         file=file, format="unknown", level="full", session_id=None, state="unknown", events=0, head=None,
@@ -170,13 +171,13 @@ def unreadable(file: str, why: str) -> Report:
     )  # fmt: skip
 
 
-def counted(number: int, noun: str) -> str:
+def pluralise(number: int, noun: str) -> str:
     """Return *number* with its *noun*, in the plural unless it is one."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def few(texts: Iterable[str], limit: int = MOST_OF_A_KIND) -> Iterator[str]:
-    """Yield the first *limit* of *texts*, and then how many more there are."""
+    """Yield the first *limit* of *texts*, and then the number of the others."""
     rest = iter(texts)
     yield from islice(rest, limit)
     if more := sum(1 for _ in rest):
@@ -188,30 +189,30 @@ def _part(name: str, part: Part, good: str) -> Iterator[str]:
     if not part.checked and not failed:
         yield f"{name}: not checked"
         return
-    lines = counted(part.checked, "line")
-    yield f"{name}: {lines} checked, {counted(failed, 'failure')}" if failed else f"{name}: {lines} {good}"
+    lines = pluralise(part.checked, "line")
+    yield f"{name}: {lines} checked, {pluralise(failed, 'failure')}" if failed else f"{name}: {lines} {good}"
     yield from _failed(part)
 
 
 def _decisions(told: Decisions) -> Iterator[str]:
-    """Say what came of judging again, and what that rests on."""
+    """Yield the result of judging again, and its basis."""
     failed = told.failed
     if not told.calls and not failed:
         yield "decisions: no calls"
         return
     unknown = sum(told.unknown.values())
-    more = f", {counted(failed, 'failure')}" if failed else ""
+    more = f", {pluralise(failed, 'failure')}" if failed else ""
     more += f", {unknown} not" if unknown else ""
-    yield f"decisions: {told.same} of {counted(told.calls, 'call')} judged again and the same{more}"
+    yield f"decisions: {told.same} of {pluralise(told.calls, 'call')} judged again and the same{more}"
     yield from _failed(told)
     for who, calls in sorted(told.recorded.items()):
-        yield plain(f"  {counted(calls, 'call')}: taken from the record what {who} answered")
+        yield plain(f"  {pluralise(calls, 'call')}: taken from the record what {who} answered")
     for why, calls in sorted(told.unknown.items()):
-        yield plain(f"  {counted(calls, 'call')}: {why}")
+        yield plain(f"  {pluralise(calls, 'call')}: {why}")
 
 
 def _failed(part: Part | Decisions) -> Iterator[str]:
-    """Say which failures were described, and how many more of each check there are."""
+    """Yield the described failures, and the number of further ones of each check."""
     yield from (f"  {failure}" for failure in part.failures)
     if part.more:
         each = ", ".join(f"{check} {number}" for check, number in sorted(part.more.items()))
@@ -219,13 +220,13 @@ def _failed(part: Part | Decisions) -> Iterator[str]:
 
 
 def failures_as_json(part: Part | Decisions) -> dict[str, Any]:
-    """Return what failed as JSON: how many failures there are, the first few of each check, and the rest counted."""
+    """Return the failures as JSON: their number, the first few of each check, and counts of the rest."""
     more = {"more": dict(sorted(part.more.items()))} if part.more else {}
     return {"failed": part.failed, "failures": [attrs.asdict(failure) for failure in part.failures], **more}
 
 
 class Findings:
-    """Failures as they come: the first few of each check are kept, the rest are counted."""
+    """Collects failures: the first few of each check are kept, the rest are counted."""
 
     def __init__(self) -> None:
         self.checked = 0
@@ -233,20 +234,20 @@ class Findings:
         self._counts: Counter[str] = Counter()
 
     def add(self, line: int, check: str, expected: str, found: bytes | str) -> None:
-        """Take note of a failure; *found* is made safe to print."""
+        """Add a failure; *found* is made safe to print."""
         self._counts[check] += 1
         if self._counts[check] <= MOST_OF_A_KIND:
             self._kept.append(Failure(line, check, expected, excerpt(found)))
 
     def is_full(self, check: str) -> bool:
-        """Say whether further failures of *check* are only counted, so that nobody needs to describe them."""
+        """Return whether further failures of *check* are only counted, so that they need no description."""
         return self._counts[check] >= MOST_OF_A_KIND
 
     def count(self, check: str) -> None:
-        """Take note of a further failure of a *check* that is full."""
+        """Count a further failure of a *check* that is full."""
         self._counts[check] += 1
 
     def part(self) -> Part:
-        """Return what was found."""
+        """Return the collected part."""
         kept = Counter(failure.check for failure in self._kept)
         return Part(self.checked, tuple(sorted(self._kept, key=lambda each: each.line)), dict(self._counts - kept))

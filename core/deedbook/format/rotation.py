@@ -1,4 +1,4 @@
-"""A log's change of keys: a signed note that names the new key, signed by it and by the one before it; pure."""
+"""A log's change of keys: a signed note that names the new key, signed by it and by the previous one; pure."""
 
 from typing import Final, Self
 
@@ -12,7 +12,7 @@ TITLE: Final = "deedbook log key v1"
 
 @attrs.frozen
 class Rotation:
-    """What a log says of its new *key*; *previous* is the key before, ``None`` for a first one."""
+    """The statement of a log about its new *key*; *previous* is ``None`` for the first key."""
 
     origin: str
     key: VerifierKey
@@ -21,7 +21,10 @@ class Rotation:
 
     @classmethod
     def parse(cls, note: Note) -> Self:
-        """Read such a note; raises `SignatureError`. That the new key signed it is checked, the old one's is not."""
+        """Parse such a note; raises `SignatureError`.
+
+        The signature of the new key is verified, the previous one's is not.
+        """
         title, *lines = note.text.split("\n")
         if title != TITLE or len(lines) != 4 or lines[3]:
             raise SignatureError(fault("NOTE_INVALID", f"not a change of keys: {TITLE!r} and three lines are expected"))
@@ -32,5 +35,5 @@ class Rotation:
         return made
 
     def signed_by(self, key: VerifierKey) -> bool:
-        """Say whether *key* signed the statement."""
+        """Return whether *key* signed the statement."""
         return self.note.signed_by(key)

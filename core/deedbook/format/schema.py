@@ -13,18 +13,19 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import attrs
-import fastjsonschema
-import jsonschema_rs
 
 from deedbook.contract import Object
 
 from . import canonical
-from .effort import Effort
 from .errors import IntakeError, SchemaError, SourceError, fault
 from .lint import Violation, pattern_options, problems, suggest, violation
+from .pointers import MEMBER_POINTER, POINTER
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 __all__ = ["MAX_BYTES", "Schemas", "Validator", "Violation", "data_folder", "foreign", "lint", "suggest"]
 
@@ -46,34 +47,34 @@ _PHRASES: Final = MappingProxyType(
 )
 _PATTERNS: Final = MappingProxyType(
     {
-        "^(/([^~/]|~[01])*)+$": "is no JSON pointer, which begins with a slash: /name, or /outer/inner",
-        "^(/([^~/]|~[01])*)*$": "is no JSON pointer, which is empty or begins with a slash: /name, or /outer/inner",
+        MEMBER_POINTER: "is no JSON pointer, which begins with a slash: /name, or /outer/inner",
+        POINTER: "is no JSON pointer, which is empty or begins with a slash: /name, or /outer/inner",
     }
 )
-"""What patterns of the kernel's own schemas mean, for people."""
+"""Texts for patterns of the kernel's own schemas."""
 _HINTS: Final = MappingProxyType({"schema_version": "; write schema_version: v1"})
-"""What to write for a key that is missing."""
+"""What to write for a missing key."""
 _TYPE_NAMES: Final = MappingProxyType({bool: "boolean", str: "string", list: "array", dict: "object"})
 
 
 class Validator(Protocol):
     """A compiled schema.
 
-    A value has passed the intake (`canonical.admit`) before it comes here: what is deeper or larger, shared or circular
-    can bring a library down, with its process.
+    A value has passed the intake (`canonical.admit`) before: deeper, larger, shared or circular values could crash a
+    library and its process.
     """
 
     def valid(self, value: Any) -> bool:
-        """Say whether *value* fits; the hot path."""
+        """Return whether *value* is valid; the hot path."""
         ...
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
-        """Return what is wrong with *value*, at most 50 things; empty means that it fits. No message quotes a value."""
+        """Return at most 50 violations of *value*; empty if it is valid. No message quotes a value."""
         ...
 
 
 def lint(schema: Any) -> tuple[Violation, ...]:
-    """Return what speaks against compiling *schema*, which may be any value: empty means that `foreign` accepts it."""
+    """Return the faults of *schema*, which may be any value; without faults `foreign` accepts it."""
     try:
         size = len(canonical.encode(schema))
     except IntakeError as refused:
@@ -84,30 +85,32 @@ def lint(schema: Any) -> tuple[Violation, ...]:
 
 
 def _endless(schema: Any) -> Iterator[Violation]:
-    effort = Effort(schema)
-    if effort.circular():
+    from .schema_cost import SchemaCost
+
+    cost = SchemaCost(schema)
+    if cost.circular():
         yield violation((), "a reference leads back to itself without going into the value")
-    elif effort.unfolded() > MAX_UNFOLDED:
+    elif cost.unfolded() > MAX_UNFOLDED:
         yield violation((), f"its definitions, each use counted, are more than {MAX_UNFOLDED} schemas; use fewer")
 
 
 def foreign(schema: Any, *, place: str) -> Validator:
     """Compile a schema from outside: `lint`, then jsonschema-rs with draft 2020-12, formats asserted, nothing fetched.
 
-    *place* says where the schema stands, for messages. Raises `SchemaError` (``SCHEMA_REFUSED``) with every problem.
+    *place* is the schema's position, for messages. Raises `SchemaError` (``SCHEMA_REFUSED``) with every fault.
     """
     found = lint(schema)
     if not found:
         try:
             own = canonical.decode(canonical.encode(schema))
             return _Interpreted(_interpret(own), own)
-        except Exception as problem:  # noqa: BLE001 - whatever the library raises, the schema is refused
+        except Exception as problem:  # noqa: BLE001 - any error of the library refuses the schema
             found = (violation((), str(problem).split("\n", 1)[0][:_LONGEST]),)
     raise SchemaError(*(fault("SCHEMA_REFUSED", str(each), place=place) for each in found))
 
 
 class Schemas:
-    """The kernel's own schemas by id, compiled when first asked for."""
+    """The kernel's own schemas by id, compiled at their first use."""
 
     def __init__(self, documents: Mapping[str, Object]) -> None:
         self._documents = dict(documents)
@@ -116,7 +119,7 @@ class Schemas:
 
     @classmethod
     def load(cls, folder: Path) -> "Schemas":
-        """Return every ``<id>.json`` in *folder*, read once in a process: what was released does not change."""
+        """Return every ``<id>.json`` in *folder*, read once in a process: released schemas do not change."""
         return _loaded(folder)
 
     def ids(self) -> tuple[str, ...]:
@@ -124,7 +127,7 @@ class Schemas:
         return tuple(sorted(self._documents))
 
     def document(self, schema_id: str) -> Object:
-        """Return the schema itself, not to be changed. Raises `SchemaError` (``SCHEMA_UNKNOWN``)."""
+        """Return the schema itself, which must not be changed. Raises `SchemaError` (``SCHEMA_UNKNOWN``)."""
         try:
             return self._documents[schema_id]
         except KeyError:
@@ -139,7 +142,7 @@ class Schemas:
         return found
 
     def interpreted(self, schema_id: str) -> Validator:
-        """Return what `validator` does, not compiled: twenty times quicker to make, and slower to ask."""
+        """Return an interpreted `validator`: twenty times quicker to create, and slower to use."""
         found = self._interpreted.get(schema_id)
         if found is None:
             made = foreign(self.document(schema_id), place=schema_id)
@@ -169,9 +172,9 @@ def data_folder(name: str) -> Path:
 
 @attrs.frozen
 class _Interpreted:
-    """A foreign schema, run by jsonschema-rs."""
+    """A foreign schema, interpreted by jsonschema-rs."""
 
-    _check: jsonschema_rs.Draft202012Validator
+    _check: "jsonschema_rs.Draft202012Validator"
     _schema: Any
 
     def valid(self, value: Any) -> bool:
@@ -179,7 +182,7 @@ class _Interpreted:
             return self._check.is_valid(value)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001 - a panic in the library is no Exception, and is a violation
+        except BaseException:  # noqa: BLE001 - a panic in the library is no Exception and counts as a violation
             return False
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
@@ -198,10 +201,12 @@ class _Interpreted:
             return (violation((), f"cannot be validated: {why}"),)
 
     def _can_say(self, value: Any, size: int) -> bool:
-        """Say whether all errors can be listed: each alternative that does not fit keeps a copy of the value."""
-        effort = Effort(self._schema)
-        within = effort.depth_within(_MOST_LOOKS)
-        return _depth(value) <= within and (not effort.alternatives or size * effort.unfolded() <= _MOST_BYTES)
+        """Return whether all errors can be listed: each alternative that fails keeps a copy of the value."""
+        from .schema_cost import SchemaCost
+
+        cost = SchemaCost(self._schema)
+        within = cost.depth_within(_MOST_LOOKS)
+        return _depth(value) <= within and (not cost.alternatives or size * cost.unfolded() <= _MOST_BYTES)
 
 
 def _depth(value: Any) -> int:
@@ -215,18 +220,20 @@ def _depth(value: Any) -> int:
 
 
 class _Compiled:
-    """One of the kernel's own schemas: fastjsonschema decides, jsonschema-rs words what is wrong."""
+    """One of the kernel's own schemas: fastjsonschema decides, jsonschema-rs describes violations."""
 
     def __init__(self, document: Object) -> None:
+        import fastjsonschema
+
         self._document = dict(document)
-        # the library rewrites $ref in what it is given, and fills in defaults unless it is told not to
+        # the library rewrites $ref in its argument, and fills in defaults unless that is disabled
         self._run = fastjsonschema.compile(copy.deepcopy(self._document), handlers=_Nowhere(), use_default=False)
         self._words: _Interpreted | None = None
 
     def valid(self, value: Any) -> bool:
         try:
             self._run(value)
-        except Exception:  # noqa: BLE001 - whatever goes wrong inside is a violation
+        except Exception:  # noqa: BLE001 - any exception counts as a violation
             return False
         return True
 
@@ -239,7 +246,7 @@ class _Compiled:
 
 
 class _Nowhere(dict[str, Any]):
-    """Handlers for every scheme there is, none of which fetches."""
+    """Handlers for every scheme, which fetch nothing."""
 
     def __contains__(self, scheme: object) -> bool:
         return True
@@ -252,7 +259,9 @@ def _no_retrieval(uri: str) -> NoReturn:
     raise ValueError(f"{uri} leads out of the document")
 
 
-def _interpret(schema: Any) -> jsonschema_rs.Draft202012Validator:
+def _interpret(schema: Any) -> "jsonschema_rs.Draft202012Validator":
+    import jsonschema_rs
+
     # without $id, which could name one of the library's own documents, # means this one
     local = {key: value for key, value in schema.items() if key != "$id"} if isinstance(schema, dict) else schema
     return jsonschema_rs.Draft202012Validator(
@@ -268,8 +277,8 @@ def _interpret(schema: Any) -> jsonschema_rs.Draft202012Validator:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Violation]:
-    """Yield what is wrong, in words that say what was expected and never repeat the value."""
+def _explain(error: "jsonschema_rs.ValidationError", schema: Any) -> Iterator[Violation]:
+    """Yield the violations as texts that state what was expected and never repeat the value."""
     where, kind = error.instance_path, error.kind
     fields = kind.as_dict()
     match kind.name:
@@ -284,7 +293,7 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> Iterator[Viol
             yield violation(where, _words(error)[:_LONGEST])
 
 
-def _words(error: jsonschema_rs.ValidationError) -> str:
+def _words(error: "jsonschema_rs.ValidationError") -> str:
     name, fields = error.kind.name, error.kind.as_dict()
     if name == "required":
         missing = fields["property"]
@@ -307,12 +316,12 @@ def _nearest_option(value: Any, options: list[Any]) -> str:
 
 
 def _meant(branches: Sequence[Sequence[Any]], where: list[str | int]) -> Sequence[Any]:
-    """Return the errors of the one alternative that the value is close to: its type and its constants fit."""
+    """Return the errors of the only alternative that the value is close to: its type and its constants match."""
     near = [branch for branch in branches if not any(_is_foreign_to(error, where) for error in branch)]
     return near[0] if len(near) == 1 else ()
 
 
-def _is_foreign_to(error: jsonschema_rs.ValidationError, where: list[str | int]) -> bool:
+def _is_foreign_to(error: "jsonschema_rs.ValidationError", where: list[str | int]) -> bool:
     below = len(error.instance_path) - len(where)
     return (below == 0 and error.kind.name == "type") or (below <= 1 and error.kind.name in ("const", "enum"))
 
@@ -322,7 +331,7 @@ def _type_name(value: Any) -> str:
 
 
 def _beside(schema: Any, path: list[str | int]) -> dict[str, Any]:
-    """Return the schema in which the keyword at *path* stands."""
+    """Return the schema that contains the keyword at *path*."""
     for step in path[:-1]:
         schema = schema[step]
     return schema if isinstance(schema, dict) else {}

@@ -1,8 +1,8 @@
 """Sealed values: the ledger commits to them by a salted digest, while their bytes lie beside it.
 
-A sealed value stands in a payload as ``{"$sealed": d, "size": n}``: *d* is the SHA-256 of 32 random bytes and the
-value's canonical JSON, *n* the size of the latter; the file ``sealed/<d>`` holds both. Redaction, large data and lawful
-erasure are this one mechanism. The values of secrets are not even kept so: a mark takes their place.
+In a payload, a sealed value is ``{"$sealed": d, "size": n}``: *d* is the SHA-256 of 32 random bytes and the value's
+canonical JSON, *n* the size of the latter; the file ``sealed/<d>`` holds both. Redaction, large data and lawful erasure
+all use this mechanism. The values of secrets are not kept at all: a mark replaces them.
 """
 
 import os
@@ -21,14 +21,15 @@ from deedbook.contract import Json, Object
 from .canonical import MAX_BYTES, SEALED_KEY, decode, digest, encode, encode_payload
 from .errors import FileRefused, IntakeError, LedgerError, SourceError, fault, raise_all
 from .files import Folder
+from .pointers import split_pointer
 
 if TYPE_CHECKING:
     from .detectors import Detectors
 
 MAX_INLINE: Final = 1024 * 1024
-"""A payload of more bytes has members sealed until it fits."""
+"""Members of a larger payload are sealed until it fits."""
 MAX_BLOBS: Final = 64
-"""Where more values than this would be sealed in one payload, whole members are: each is a file of its own."""
+"""If more values than this would be sealed in one payload, whole members are sealed: each is a file of its own."""
 SALT_BYTES: Final = 32
 
 _SALTED: Final = re.compile(r"[0-9a-f]{64}")
@@ -38,7 +39,7 @@ _SHORT: Final = 6
 
 @attrs.frozen
 class Blob:
-    """What lies in ``sealed/<digest>``: *data* is the salt and then the value's canonical JSON."""
+    """The content of ``sealed/<digest>``: *data* is the salt and then the value's canonical JSON."""
 
     digest: str
     data: bytes
@@ -49,10 +50,10 @@ class Blob:
 
 @attrs.frozen
 class Rules:
-    """What to seal: values at places, values in which a detector fires, values in which a pattern is found.
+    """What to seal: values at places, values that a detector matches, values that contain a pattern.
 
     *places* pairs a glob over event types (``*`` stands for any characters) with the segments of a JSON pointer (RFC
-    6901), of which ``*`` stands for every member. *patterns* are regular expressions of the linear kind.
+    6901), of which ``*`` stands for every member. *patterns* are regular expressions of linear time.
     """
 
     places: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -61,7 +62,7 @@ class Rules:
 
     @classmethod
     def parse(cls, items: Sequence[Json], *, place: str = "seal") -> "Rules":
-        """Read the YAML list ``seal:``; all faults at once as `SourceError`, each with its index."""
+        """Parse the YAML list ``seal:``; raises one `SourceError` with all faults, each with its index."""
         rules, faults = cls(), []
         for index, item in enumerate(items):
             try:
@@ -101,17 +102,17 @@ def _place(text: str) -> tuple[str, tuple[str, ...]]:
     event_type, slash, pointer = text.partition("/")
     if not slash or not pointer or not re.fullmatch(r"[a-z0-9_.*]+", event_type):
         raise ValueError(f'{text!r} names no value; expected "<event type>/<pointer>", such as "user.message/text"')
-    return event_type, tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/"))
+    return event_type, tuple(split_pointer(f"/{pointer}"))
 
 
 # --- the sealer -------------------------------------------------------------------------------------------------------
 
 
 class Sealer:
-    """Takes out of a payload what must not stand in the ledger; changes the record, never what runs.
+    """Removes from a payload what must not be in the ledger; it changes the record, never the call.
 
-    First the values of *secrets* (by name) are marked ``[secret:NAME]``, in base64 and URL spellings, too; then members
-    are sealed, largest first, until the payload fits; then what *rules* name or find is sealed.
+    First the values of *secrets* (by name) are replaced by ``[secret:NAME]``, also in base64 and URL encodings; then
+    members are sealed, largest first, until the payload fits; then the values that *rules* select are sealed.
     """
 
     def __init__(self, rules: Rules | None = None, secrets: Mapping[str, str] | None = None) -> None:
@@ -127,53 +128,55 @@ class Sealer:
         return self._rules != Rules() or bool(self._marks)
 
     def __call__(self, event_type: str, payload: bytes) -> tuple[bytes, tuple[Blob, ...]]:
-        """Return the payload to be recorded and what to keep beside it; both as they were if there is nothing to do.
+        """Return the payload to be recorded and the blobs to keep beside it; unchanged if nothing is sealed.
 
-        *payload* is canonical JSON of an object. What cannot be made to fit is an `IntakeError`.
+        *payload* is the canonical JSON of an object. A payload that cannot be made to fit is an `IntakeError`.
         """
         blobs: list[Blob] = []
-        payload = _fitted(self.scrubbed(payload), blobs)
-        payload = self._covered(event_type, payload, blobs)
-        return _fitted(payload, blobs), tuple(blobs)
+        payload = _fit(self.scrub(payload), blobs)
+        payload = self._apply_rules(event_type, payload, blobs)
+        return _fit(payload, blobs), tuple(blobs)
 
     # --- secrets ------------------------------------------------------------------------------------------------------
 
-    def scrubbed(self, payload: bytes) -> bytes:
-        """Return canonical *payload* with the values of secrets marked; once more changes nothing."""
+    def scrub(self, payload: bytes) -> bytes:
+        """Return canonical *payload* with the values of secrets masked; doing it again changes nothing."""
         if any(needle in payload for needle in self._needles):
-            return encode_payload(self._scrubbed(decode(payload)))
+            return encode_payload(self._scrub_value(decode(payload)))
         return payload
 
-    def _scrubbed(self, value: Any) -> Any:
+    def _scrub_value(self, value: Any) -> Any:
         if type(value) is str:
-            return self.marked(value)
+            return self.mark_secrets(value)
         if type(value) is list:
-            return [self._scrubbed(item) for item in value]
+            return [self._scrub_value(item) for item in value]
         if type(value) is dict:
-            return self._scrubbed_object(value)
+            return self._scrub_object(value)
         if type(value) in (int, float):
             spelled = encode(value).decode()
-            return self.marked(spelled) if any(n in spelled for n, _ in self._marks if len(n) >= _SHORT) else value
+            return (
+                self.mark_secrets(spelled) if any(n in spelled for n, _ in self._marks if len(n) >= _SHORT) else value
+            )
         return value
 
-    def _scrubbed_object(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _scrub_object(self, value: dict[str, Any]) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for key, item in value.items():
-            name = marked = self.marked(key)
+            name = marked = self.mark_secrets(key)
             while name in made:
                 name = marked = f"{marked}'"
-            made[name] = self._scrubbed(item)
+            made[name] = self._scrub_value(item)
         return made
 
-    def marked(self, text: str) -> str:
-        """Return *text* with the values of secrets marked, in whatever spelling."""
+    def mark_secrets(self, text: str) -> str:
+        """Return *text* with the values of secrets marked, in every spelling."""
         for needle, mark in self._marks:
             text = text.replace(needle, mark)
         return text
 
     # --- places and detectors -----------------------------------------------------------------------------------------
 
-    def _covered(self, event_type: str, payload: bytes, blobs: list[Blob]) -> bytes:
+    def _apply_rules(self, event_type: str, payload: bytes, blobs: list[Blob]) -> bytes:
         places = self._places.get(event_type)
         if places is None:
             places = tuple(path for glob, path in self._rules.places if fnmatchcase(event_type, glob))
@@ -186,28 +189,28 @@ class Sealer:
         for path in places:
             _seal_at(value, path, found)
         if look:
-            value = {key: self._looked_through(item, found) for key, item in value.items()}
+            value = {key: self._seal_matches(item, found) for key, item in value.items()}
         if found:
             payload = _sealed_or_whole(value, payload, found)
         blobs += found
         return payload
 
-    def _looked_through(self, value: Any, blobs: list[Blob]) -> Any:
+    def _seal_matches(self, value: Any, blobs: list[Blob]) -> Any:
         assert self._detectors
         if type(value) is dict:
             if SEALED_KEY in value:
                 return value
             if any(self._detectors.fires(key) for key in value):
                 return _seal(value, blobs)
-            return {key: self._looked_through(item, blobs) for key, item in value.items()}
+            return {key: self._seal_matches(item, blobs) for key, item in value.items()}
         if type(value) is list:
-            return [self._looked_through(item, blobs) for item in value]
+            return [self._seal_matches(item, blobs) for item in value]
         found = type(value) in (str, int) and self._detectors.fires(str(value))
         return _seal(value, blobs) if found else value
 
 
 def _marks(secrets: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Pair every spelling of every secret with its mark, the longest first, since one may hold another."""
+    """Pair every encoding of every secret with its mark, the longest first, since one may contain another."""
     pairs = {needle: f"[secret:{name}]" for name, value in secrets.items() if value for needle in _spellings(value)}
     return tuple(sorted(pairs.items(), key=lambda pair: -len(pair[0])))
 
@@ -223,7 +226,7 @@ def _spellings(value: str) -> Iterator[str]:
         yield _PERCENT.sub(lambda found: found[0].lower(), quoted)
     yield raw.hex()
     yield raw.hex().upper()
-    # inside a longer text base64 starts at one of three places; the digits at both ends depend on the neighbours
+    # inside a longer text base64 has one of three offsets; the digits at both ends depend on the neighbours
     for shift in range(3):
         text = b64encode(b"\0" * shift + raw).decode().rstrip("=")
         whole = text[(0, 2, 3)[shift] : len(text) - ((shift + len(raw)) % 3 > 0)]
@@ -244,7 +247,7 @@ def _seal(value: Any, blobs: list[Blob]) -> dict[str, Json]:
 
 
 def _seal_at(value: Any, path: tuple[str, ...], blobs: list[Blob]) -> None:
-    """Seal in place what *path* leads to below *value*; what is absent, or sealed already, needs nothing."""
+    """Seal in place the values at *path* below *value*; missing and sealed ones are skipped."""
     step, deeper = path[0], path[1:]
     for key in _steps(value, step):
         item = value[key]
@@ -259,7 +262,7 @@ def _seal_at(value: Any, path: tuple[str, ...], blobs: list[Blob]) -> None:
 def _sealed_or_whole(value: dict[str, Any], payload: bytes, found: list[Blob]) -> bytes:
     """Encode *value*, unless too much was sealed in it for the limits of depth and size, or for one append.
 
-    Then the members of *payload* in which something was sealed are sealed whole instead.
+    Then whole members of *payload* are sealed in which something was sealed.
     """
     if len(found) <= MAX_BLOBS:
         with suppress(IntakeError):
@@ -279,7 +282,7 @@ def _steps(value: Any, step: str) -> Sequence[Any]:
     return []
 
 
-def _fitted(payload: bytes, blobs: list[Blob]) -> bytes:
+def _fit(payload: bytes, blobs: list[Blob]) -> bytes:
     """Seal top-level members, largest first, until the payload has at most `MAX_INLINE` bytes."""
     if len(payload) <= MAX_INLINE:
         return payload
@@ -295,7 +298,7 @@ def _fitted(payload: bytes, blobs: list[Blob]) -> bytes:
 
 
 def is_sealed(value: Any) -> bool:
-    """Say whether *value* is ``{"$sealed": digest, "size": n}``."""
+    """Return whether *value* is ``{"$sealed": digest, "size": n}``."""
     return (
         type(value) is dict
         and value.keys() == {SEALED_KEY, "size"}
@@ -306,10 +309,10 @@ def is_sealed(value: Any) -> bool:
 
 
 def open_value(folder: Folder, sealed: Object) -> Json:
-    """Return what *sealed* stands for, read from ``sealed/`` in the ledger's *folder* and checked against the digest.
+    """Return the value that *sealed* commits to, read from ``sealed/`` in the ledger's *folder* and verified.
 
-    Sealed values inside are opened, too. One that was erased raises `FileNotFoundError`; one that is not what the
-    ledger commits to raises `LedgerError` (``LEDGER_UNSOUND``).
+    Sealed values inside are opened, too. An erased one raises `FileNotFoundError`; one that does not match its digest
+    raises `LedgerError` (``LEDGER_UNSOUND``).
     """
     if not is_sealed(sealed):
         raise _unsound("not a sealed value", str(sealed)[:200])
@@ -320,26 +323,26 @@ def open_value(folder: Folder, sealed: Object) -> Json:
         raise _unsound(problem.error.message, problem.error.place or name) from problem
     if len(raw) != SALT_BYTES + size or digest(raw) != sealed[SEALED_KEY]:
         raise _unsound("its bytes are not those that the ledger commits to", f"{folder.path}/{name}")
-    found: Json = opened(folder, decode(raw[SALT_BYTES:]))
+    found: Json = open_values(folder, decode(raw[SALT_BYTES:]))
     return found
 
 
 def digests_in(value: Any) -> Iterator[str]:
-    """Yield the digest of every sealed value in *value*, as far as it is open."""
+    """Yield the digest of every sealed value in *value*, without opening any."""
     if is_sealed(value):
         yield value[SEALED_KEY]
     for item in value.values() if type(value) is dict else value if type(value) is list else ():
         yield from digests_in(item)
 
 
-def opened(folder: Folder, value: Any) -> Any:
+def open_values(folder: Folder, value: Any) -> Any:
     """Return *value* with every sealed value in it opened; see `open_value`."""
     if is_sealed(value):
         return open_value(folder, value)
     if type(value) is dict:
-        return {key: opened(folder, item) for key, item in value.items()}
+        return {key: open_values(folder, item) for key, item in value.items()}
     if type(value) is list:
-        return [opened(folder, item) for item in value]
+        return [open_values(folder, item) for item in value]
     return value
 
 

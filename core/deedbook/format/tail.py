@@ -1,4 +1,4 @@
-"""The end of an append-only file: its last whole line, and what follows it."""
+"""The end of an append-only file: its last whole line, and the bytes after it."""
 
 import os
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 from .errors import LedgerError, fault
 
 MAX_TAIL: Final = 64 * 1024 * 1024
-"""No writer leaves more than this after the last sound line, so more is damage."""
+"""No writer leaves more bytes than this after the last valid line, so more is damage."""
 _BLOCK: Final = 64 * 1024
 
 
 class Tail(NamedTuple):
-    """Where a file's sound part ends, its last line (``b""`` in an empty file), and how many torn bytes follow."""
+    """The end of a file's valid part, its last line (``b""`` in an empty file), and the number of torn bytes."""
 
     end: int
     last: bytes
@@ -41,10 +41,10 @@ def lines_from_end(fd: int, end: int, *, place: str) -> Iterator[tuple[int, byte
 
 
 def find_tail(fd: int, *, place: str) -> Tail:
-    """Find the last whole line without a full read; what follows it is torn.
+    """Find the last whole line without a full read; the bytes after it are torn.
 
-    A write that did not end leaves no newline, zeros, or what is not even shaped like a line; whatever else is wrong
-    with a line is damage, and not for recovery to judge.
+    An incomplete write leaves no newline, zeros, or bytes that do not have the shape of a line. Any other fault of a
+    line is damage, which recovery does not judge.
     """
     size = os.fstat(fd).st_size
     for offset, line in lines_from_end(fd, size, place=place):

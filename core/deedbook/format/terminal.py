@@ -1,4 +1,4 @@
-"""Text that is safe to print: what is shown may come from a model, a tool, or whoever wrote a file."""
+"""Text that is safe to print: it may come from a model, a tool, or the author of a file."""
 
 from typing import Final
 
@@ -6,9 +6,9 @@ MAX_EXCERPT: Final = 120
 
 
 def plain(text: str) -> str:
-    r"""Return *text* on one line, with everything a terminal could act on or hide spelled as ``\u{..}``.
+    r"""Return *text* on one line, with every active or invisible character of a terminal written as ``\u{..}``.
 
-    That is each character that Unicode does not call printable: controls, escapes, line and paragraph separators,
+    These are all characters that Unicode does not call printable: controls, escapes, line and paragraph separators,
     bidirectional and other format characters, lone surrogates, private and unassigned ones.
     """
     if text.isprintable():
@@ -17,11 +17,11 @@ def plain(text: str) -> str:
 
 
 def short(text: str, limit: int = MAX_EXCERPT) -> str:
-    """Return *text* cut to *limit* characters, with an ellipsis where something was cut."""
+    """Return *text* truncated to *limit* characters, with an ellipsis if it was truncated."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def excerpt(found: bytes | str) -> str:
-    r"""Return a short, plain picture of what was *found*; bytes that are not UTF-8 are spelled ``\xNN``."""
+    r"""Return a short, plain form of *found*; bytes that are not UTF-8 are written as ``\xNN``."""
     text = found[: 4 * MAX_EXCERPT].decode("utf-8", "backslashreplace") if isinstance(found, bytes) else found
     return plain(short(text))

@@ -1,4 +1,4 @@
-"""What a log asks of a witness and what it is answered, as C2SP has them (c2sp.org/tlog-witness); pure.
+"""Requests to a witness and their answers, in the form of C2SP (c2sp.org/tlog-witness); pure.
 
 A request is the line ``old N``, the hashes of a consistency proof in base64, one a line, a blank line and a signed
 checkpoint. An answer is a status and a text: the cosignature's line (200), the size that the witness knows (409).
@@ -19,7 +19,7 @@ from deedbook.format.proofs import HASH_BYTES, MAX_SIZE, Checkpoint
 MAX_BODY: Final = 65536
 """The longest request and the longest answer, in bytes."""
 MAX_PROOF: Final = 63
-"""So many hashes prove the consistency of any two trees."""
+"""The most hashes in a proof of consistency of two trees."""
 
 DONE: Final = 200
 BAD: Final = 400
@@ -33,7 +33,7 @@ BUSY: Final = 503
 REQUESTS: Final = "requests"
 ANSWERS: Final = "answers"
 CHECKPOINTS: Final = "checkpoints"
-"""The folders of a witness that is asked by files."""
+"""The folders of a witness that is reached by files."""
 
 SIZE_TYPE: Final = "text/x.tlog.size"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
@@ -44,7 +44,7 @@ _SIZE: Final = re.compile("(0|[1-9][0-9]{0,18})\n")
 
 @attrs.frozen
 class Request:
-    """One request: the size *old* that the log believes the witness knows, the proof from there, the signed *note*."""
+    """One request: the size *old* that the witness probably knows, the proof from there, the signed *note*."""
 
     old: int
     proof: tuple[bytes, ...]
@@ -53,7 +53,7 @@ class Request:
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
-        """Take a request apart; raises `SignatureError` (``NOTE_INVALID``). Nothing of it is checked."""
+        """Parse a request; raises `SignatureError` (``NOTE_INVALID``). Nothing is verified."""
         if len(body) > MAX_BODY:
             _refuse(f"it has {len(body)} bytes; at most {MAX_BODY} are read")
         try:
@@ -75,19 +75,19 @@ class Request:
 
 @attrs.frozen
 class Answer:
-    """What a witness says: a *status* of HTTP, and a *text*."""
+    """An answer of a witness: an HTTP *status*, and a *text*."""
 
     status: int
     text: str
 
     @property
     def type(self) -> str:
-        """What kind of text it is, for HTTP."""
+        """The content type of the text, for HTTP."""
         return SIZE_TYPE if self.status == CONFLICT else TEXT_TYPE
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
-        """Read the file that `bytes` makes; raises `ValueError`."""
+        """Parse the file that `bytes` makes; raises `ValueError`."""
         status, blank, text = raw.decode().partition("\n")
         if not blank or not re.fullmatch("[1-5][0-9]{2}", status):
             raise ValueError("an answer is a line with a status of HTTP, and a text")
@@ -95,7 +95,7 @@ class Answer:
 
     @property
     def size(self) -> int | None:
-        """The size that the witness knows, where it answers with one."""
+        """The size that the witness knows, if it answers with one."""
         found = _SIZE.fullmatch(self.text) if self.status == CONFLICT else None
         return int(found[1]) if found else None
 
@@ -110,7 +110,7 @@ def body(old: int, proof: Iterable[bytes], note: str) -> bytes:
 
 
 def origin_hash(origin: str) -> str:
-    """Return what the newest checkpoint of *origin* is asked for by: SHA-256 in hex."""
+    """Return the name of the newest checkpoint of *origin* in requests: SHA-256 in hex."""
     return sha256(origin.encode()).hexdigest()
 
 

@@ -1,1 +1,1 @@
-"""The only writers: journal, chain, session and workspace ledgers, recovery. Start with `ledger.py`."""
+"""The only writers of ledgers: journal, chain, session and workspace ledgers, recovery. Start with `ledger.py`."""

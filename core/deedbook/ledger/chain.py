@@ -1,8 +1,8 @@
-"""A ledger open for writing: entries become lines, each committed to by the next, written whole and once.
+"""A ledger open for writing: entries become lines, each with the hash of the one before, written completely and once.
 
-What all ledgers share. An append builds its lines, writes them with one system call, and returns: from then on they
-survive the death of the process. Whether they survive the loss of power is said by the mode: ``always`` syncs every
-append, ``boundary`` those that ask for it (a flusher does the rest within some 50 ms), ``os`` none.
+The common part of all ledgers. An append builds its lines, writes them with one system call, and returns: then they
+survive the death of the process. The mode decides whether they survive a power loss: ``always`` syncs every append,
+``boundary`` those that request it (a flusher does the rest within some 50 ms), ``os`` none.
 """
 
 import os
@@ -24,8 +24,8 @@ from deedbook.format.events import (
     is_ended,
     label,
     line_prefix,
-    said,
     seal_line,
+    split_label,
     split_line,
     timestamp,
 )
@@ -34,13 +34,13 @@ from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.sealed import Blob, Sealer
 from deedbook.format.tail import find_tail, lines_from_end
 
-from .journal import Journal, Torn, set_aside, unrecorded
+from .journal import Journal, TornTail, find_unrecorded, set_aside
 
 _END: Final = label("session.end", "runtime", None).partition(",")[0]
 
 
 class Place(NamedTuple):
-    """Where a ledger stands: ids, the span of its first line, the next seq, the last hash, the length in bytes."""
+    """The position of a ledger: ids, the span of its first line, the next seq, the last hash, the length in bytes."""
 
     session_id: str
     trace_id: str
@@ -53,9 +53,9 @@ class Place(NamedTuple):
 
 
 class Chain:
-    """A ledger open for writing; `append` is safe in threads. A process that inherits one by a fork cannot write it.
+    """A ledger open for writing; `append` is thread-safe. A process that inherits it by a fork cannot write it.
 
-    *folder* becomes the ledger's: `close` closes it.
+    The ledger owns *folder*: `close` closes it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Chain:
 
     @property
     def size(self) -> int:
-        """How many events it holds."""
+        """The number of events."""
         return self._chain[0]
 
     @property
@@ -85,7 +85,7 @@ class Chain:
 
     @property
     def place(self) -> str:
-        """Where the file is."""
+        """The path of the file."""
         return self._journal.place
 
     @property
@@ -95,30 +95,30 @@ class Chain:
 
     @property
     def end(self) -> int:
-        """How many bytes of the file this writer knows; a line ends there."""
+        """The number of bytes of the file that this writer knows; a line ends there."""
         return self._chain[2]
 
     @property
-    def stands(self) -> tuple[int, str, int]:
-        """Its `size`, `head` and `end`, all of one moment."""
+    def position(self) -> tuple[int, str, int]:
+        """Its `size`, `head` and `end` at one moment."""
         return self._chain
 
     def is_durable(self, end: int) -> bool:
-        """Say whether an fdatasync covers the file up to the byte *end*."""
+        """Return whether an fdatasync covers the file up to the byte *end*."""
         return self._journal.synced >= end
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def scrubbed(self, payload: bytes) -> bytes:
-        """Return *payload* as it would be recorded if nothing were sealed: without the values of secrets."""
-        return self._sealer.scrubbed(payload)
+    def scrub(self, payload: bytes) -> bytes:
+        """Return *payload* as it would be recorded without sealing: with the values of secrets masked."""
+        return self._sealer.scrub(payload)
 
     def append(self, entries: Sequence[Entry], *, ts: str | None = None, durable: bool = False) -> int:
-        """Write *entries* whole, in order, with one `ts` (default `now`), and return the seq of the last.
+        """Write *entries* completely, in order, with one `ts` (default `now`), and return the seq of the last.
 
         When this returns they survive the death of the process; with *durable*, or in the mode ``always``, an fdatasync
         covers them, too. Raises `LedgerError`, or `IntakeError` for a payload that cannot be kept; then none of them is
-        recorded, unless the error is of an fdatasync, after which the ledger is broken and only reopening it says.
+        recorded, unless an fdatasync failed: then the ledger is broken, and only reopening it shows what is recorded.
         """
         stamp = ts or self.now()
         journal = self._journal
@@ -132,34 +132,35 @@ class Chain:
     def now(self) -> str:
         """Return the time to be recorded: RFC 3339, UTC, milliseconds.
 
-        When the clock has gone back, that is recorded once (``system.clock_regressed``), and time goes on as it says.
+        If the clock has gone back, that is recorded once (``system.clock_regressed``), and the recorded time follows
+        the clock.
         """
         moment = self._clock()
         if moment < self._latest:
-            return self._gone_back()
+            return self._record_clock_regression()
         self._latest = moment
         return timestamp(moment)
 
     def subscribe(self, listener: Callable[[Event], None]) -> None:
-        """Call *listener* with every event from now on, in order, between its write and the return of `append`.
+        """Call *listener* with every further event, in order, between its write and the return of `append`.
 
-        It must neither append nor raise: live state that is no longer the ledger's fold breaks the ledger.
+        It must neither append nor raise: live state that differs from the ledger's fold breaks the ledger.
         """
         self._listeners = (*self._listeners, listener)
 
     def sync(self) -> None:
-        """Return when an fdatasync covers all that was appended, unless the mode is ``os``; raises `LedgerError`."""
+        """Return when an fdatasync covers all appended lines, unless the mode is ``os``; raises `LedgerError`."""
         self._journal.settle(self._journal.end, durable=True)
 
     def close(self) -> None:
-        """Sync what is left, unless the mode is ``os``, and give the lock back; twice is fine."""
+        """Sync the rest, unless the mode is ``os``, and release the lock; may be called twice."""
         try:
             self._journal.close()
         finally:
             self._folder.close()
 
-    def recover(self, torn: Sequence[Torn]) -> None:
-        """Record torn tails that were set aside, before anything else is written."""
+    def recover(self, torn: Sequence[TornTail]) -> None:
+        """Record torn tails that were set aside, before any other event."""
         entries = [self._own("ledger.recovered", each._asdict()) for each in torn]
         if entries:
             self._extend(entries, timestamp(self._clock()))
@@ -168,19 +169,19 @@ class Chain:
         return Entry(label(event_type, "system", None), self.span(), self.root, encode(payload))
 
     def _extend(self, entries: Sequence[Entry], ts: str) -> int:
-        """Make lines of *entries*, write them, and move the chain on; the caller holds the journal's lock."""
+        """Build lines of *entries*, write them, and advance the chain; the caller holds the journal's lock."""
         journal, inline, prefix = self._journal, self._inline, self._prefix
         seq, head, end = self._chain
         if end != journal.end:
-            journal.give_up("the chain does not stand where the file ends")
+            journal.give_up("the chain does not end where the file ends")
         ended = self._ended
         blobs: list[Blob] = []
         lines, written = [], []
         for entry in entries:
             if len(entry[3]) > inline:
-                entry = self._sealed(entry, blobs)  # noqa: PLW2901 - what is recorded from here on
+                entry = self._seal(entry, blobs)  # noqa: PLW2901 - what is recorded from here on
             if ended or not seq or entry[2] is None or _END in entry[0]:
-                ended = _ruled(entry, seq, ended=ended)
+                ended = _check_order(entry, seq, ended=ended)
             line, head = seal_line(prefix, seq, ts, head, entry)
             lines.append(line)
             written.append(entry)
@@ -193,11 +194,14 @@ class Chain:
         if written and seq == len(written):
             self.root = written[0].span
         if self._listeners:
-            self._tell(_event(entry, seq - len(written) + i, ts) for i, entry in enumerate(written))
+            self._notify(_event(entry, seq - len(written) + i, ts) for i, entry in enumerate(written))
         return seq - 1
 
     def _write_with(self, blobs: Sequence[Blob], data: bytes) -> None:
-        """Write the sealed values and then the lines that name them; what fails leaves neither, unless it is broken."""
+        """Write the sealed values and then the lines that name them.
+
+        On failure neither stays, unless the ledger is broken.
+        """
         begun: list[str] = []
         try:
             with explained(place_of(self._folder)), self._folder.sub("sealed", create=True) as beside:
@@ -211,27 +215,27 @@ class Chain:
                     self._folder.remove(f"sealed/{name}")
             raise
 
-    def _sealed(self, entry: Entry, blobs: list[Blob]) -> Entry:
-        event_type = said(entry.label)[0]
+    def _seal(self, entry: Entry, blobs: list[Blob]) -> Entry:
+        event_type = split_label(entry.label)[0]
         if event_type in BARE and len(entry.payload) <= MAX_PAYLOAD:
             return entry
         payload, made = self._sealer(event_type, entry.payload)
         blobs += made
         return entry if payload is entry.payload else entry._replace(payload=payload, payload_hash=None)
 
-    def _tell(self, events: Iterable[Event]) -> None:
+    def _notify(self, events: Iterable[Event]) -> None:
         try:
             for event in events:
                 for listener in self._listeners:
                     listener(event)
         except BaseException as problem:
-            self._journal.give_up(f"live state is not the ledger's any more ({type(problem).__name__}: {problem})")
+            self._journal.give_up(f"live state differs from the ledger ({type(problem).__name__}: {problem})")
             if isinstance(problem, Exception):
                 self._journal.check()
             raise
 
-    def _gone_back(self) -> str:
-        with self._journal.lock:  # another thread may have read the clock a little later and been here first
+    def _record_clock_regression(self) -> str:
+        with self._journal.lock:  # another thread may have read the clock later and recorded it first
             moment = self._clock()
             before, self._latest = self._latest, moment
         was, now = timestamp(before), timestamp(moment)
@@ -240,9 +244,9 @@ class Chain:
         return now
 
 
-def _ruled(entry: Entry, seq: int, *, ended: bool) -> bool:
-    """Refuse an entry that may not stand at *seq*; say whether the session has ended with it."""
-    event_type = said(entry.label)[0]
+def _check_order(entry: Entry, seq: int, *, ended: bool) -> bool:
+    """Refuse an entry that is not allowed at *seq*; return whether the session has ended with it."""
+    event_type = split_label(entry.label)[0]
     if ended and not event_type.startswith(AFTER_END):
         raise LedgerError(fault("SESSION_ENDED", f"the session has ended; {event_type} cannot be recorded any more"))
     if (entry.parent is None) is not (seq == 0):
@@ -253,18 +257,18 @@ def _ruled(entry: Entry, seq: int, *, ended: bool) -> bool:
 
 
 def _event(entry: Entry, seq: int, ts: str) -> Event:
-    event_type, actor, principal = said(entry.label)
+    event_type, actor, principal = split_label(entry.label)
     return Event(seq, event_type, actor, principal, entry.span, entry.parent, ts, decode(entry.payload))
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def survey(folder: Folder, fd: int) -> tuple[Place, list[Torn]]:
-    """Find where the ledger behind *fd* stands, from its first and its last line; set a torn tail aside.
+def find_position(folder: Folder, fd: int) -> tuple[Place, list[TornTail]]:
+    """Find the position of the ledger behind *fd*, from its first and its last line; set a torn tail aside.
 
-    The caller holds its lock. Returns what was set aside and not recorded yet, by this recovery or by an earlier one
-    that was killed. A file without a whole line is ``SESSION_NOT_FOUND``: nothing was recorded in it.
+    The caller holds its lock. Returns the tails that were set aside and not recorded yet, by this recovery or by an
+    earlier one that was killed. A file without a whole line is ``SESSION_NOT_FOUND``: nothing was recorded in it.
     """
     place = place_of(folder)
     tail = find_tail(fd, place=place)
@@ -277,7 +281,7 @@ def survey(folder: Folder, fd: int) -> tuple[Place, list[Torn]]:
     stands = Place(
         *first[:2], first.span_id, last.seq + 1, last.envelope_hash, tail.end, is_ended(types), _moment(last)
     )
-    return stands, [set_aside(folder, fd, tail)] if tail.torn else unrecorded(folder, tail.end)
+    return stands, [set_aside(folder, fd, tail)] if tail.torn else find_unrecorded(folder, tail.end)
 
 
 def first_line(fd: int, place: str) -> Line:

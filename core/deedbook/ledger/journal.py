@@ -25,12 +25,12 @@ Durability: TypeAlias = Literal["always", "boundary", "os"]
 FLUSH_SECONDS: Final = 0.05
 """How long, in ``boundary``, an append that did not ask for durability may wait for its fdatasync."""
 SYNC_SECONDS: Final = 60.0
-"""How long anybody waits for a write or an fdatasync of another thread; after that the journal is broken."""
+"""How long a thread waits for a write or an fdatasync of another thread; after that the journal is broken."""
 DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 
 
-class Torn(NamedTuple):
-    """A torn tail that was set aside: where it began, how long it was, its SHA-256, and the file that keeps it."""
+class TornTail(NamedTuple):
+    """A torn tail that was set aside: its offset, its length, its SHA-256, and the file that keeps it."""
 
     offset: int
     bytes: int
@@ -41,7 +41,7 @@ class Torn(NamedTuple):
 class Journal:
     """The file behind *fd*, which it owns: `end` bytes are known to be whole, `synced` of them durable.
 
-    Hold `lock` around `write` and whatever must agree with it, and call `settle` after letting it go.
+    Hold `lock` around `write` and everything that must agree with it; call `settle` after the lock is released.
     """
 
     def __init__(
@@ -70,7 +70,10 @@ class Journal:
             self._refuse(self.fault)
 
     def write(self, data: bytes) -> None:
-        """Append *data* whole; the caller holds `lock`. On `LedgerError` the file is as it was, or broken for good."""
+        """Append *data* completely; the caller holds `lock`.
+
+        On `LedgerError` the file is unchanged, or broken for good.
+        """
         if self.fault:
             self._refuse(self.fault)
         try:
@@ -80,9 +83,7 @@ class Journal:
             self.end += len(data)
         except OSError as problem:
             self._cut_back()
-            why = (
-                f"not recorded ({problem.strerror or problem}); the ledger is as it was, so try again when it is mended"
-            )
+            why = f"not recorded ({problem.strerror or problem}); the ledger is unchanged, so try again later"
             raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=self.place)) from problem
         except BaseException:
             self._cut_back()
@@ -98,14 +99,17 @@ class Journal:
             os.close(fd)
 
     def _cut_back(self) -> None:
-        """Take away what a failed write left. It counts as broken meanwhile, so that no signal lets half a line by."""
-        self.give_up("a write failed half-way and could not be taken back")
+        """Remove what a failed write left.
+
+        The journal counts as broken meanwhile, so that a signal handler cannot append to half a line.
+        """
+        self.give_up("a write failed half-way and could not be undone")
         with suppress(OSError):
             os.ftruncate(self.fd, self.end)
             self.fault = None
 
     def give_up(self, why: str) -> None:
-        """Write nothing any more: what *why* says cannot be mended by going on."""
+        """Refuse all further writes, because of *why*."""
         self.fault = fault("LEDGER_BROKEN", f"{why}; reopen the ledger and verify it", place=self.place)
 
     def _refuse(self, why: DomainError) -> NoReturn:
@@ -115,14 +119,14 @@ class Journal:
     # --- durability ---------------------------------------------------------------------------------------------------
 
     def settle(self, end: int, durable: bool) -> None:
-        """Make what was written up to *end* as durable as the mode says, or as *durable* asks."""
+        """Make the file durable up to *end*, as the mode or *durable* requires."""
         if self._durability == "always" or (durable and self._durability == "boundary"):
             self.commit(end)
         elif self._durability == "boundary" and self._flusher.idle:
             self._flusher.rouse()
 
     def commit(self, end: int) -> None:
-        """Return after an fdatasync that covers *end*: lead one, or wait for the one that another thread leads."""
+        """Return after an fdatasync that covers *end*: lead one, or wait for the one of another thread."""
         with self._turn:
             while self._syncing and self.synced < end and not self.fault:
                 self._wait()
@@ -140,9 +144,9 @@ class Journal:
                 self._turn.notify_all()
 
     def _wait(self) -> None:
-        """Wait until another thread's fdatasync ends; the caller holds `_turn`, and looks for a fault afterwards."""
+        """Wait until another thread's fdatasync ends; the caller holds `_turn`, and checks for a fault afterwards."""
         if not self._turn.wait(SYNC_SECONDS):
-            self.give_up(_late("synced"))
+            self.give_up(_timeout_message("synced"))
 
     def _lead(self) -> None:
         end = self.end
@@ -154,7 +158,7 @@ class Journal:
         self.synced = end
 
     def flush(self) -> None:
-        """Sync all that was written; a failure is told by the next append, or else by `close`."""
+        """Sync everything that was written; the next append, or `close`, reports a failure."""
         if self.fault:
             return
         try:
@@ -162,8 +166,8 @@ class Journal:
         except LedgerError:
             self._told = False
 
-    def moved(self, fd: int, end: int) -> None:
-        """Go on with the file behind *fd*, which took the old one's place; the caller holds `lock`, and both locks."""
+    def follow(self, fd: int, end: int) -> None:
+        """Continue with the file behind *fd*, which replaced the old one; the caller holds all locks."""
         with self._turn:
             while self._syncing and not self.fault:
                 self._wait()
@@ -177,10 +181,10 @@ class Journal:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync what is left, unless the mode is ``os``, and give the file and its lock back; twice is fine.
+        """Sync the rest, unless the mode is ``os``, and release the file and its lock; may be called twice.
 
-        Raises `LedgerError`, also where another thread still writes or syncs after `SYNC_SECONDS`. The file is then
-        given back when that sync ends, or with the process.
+        Raises `LedgerError`, also if another thread still writes or syncs after `SYNC_SECONDS`. The file is then
+        released when that sync ends, or with the process.
         """
         if self.fd < 0 or self._left:
             return
@@ -196,21 +200,21 @@ class Journal:
                     self._give_back()
 
     def _leave(self) -> None:
-        """Sync, and then see that no other thread uses the descriptor any more."""
+        """Sync, and wait until no other thread uses the descriptor."""
         if not self._flusher.stop():
-            self.give_up(_late("synced"))
+            self.give_up(_timeout_message("synced"))
         if self._durability != "os":
             self.flush()
         failed = None if self._told else self.fault
         if not self.lock.acquire(timeout=SYNC_SECONDS):
             self._stuck = True
-            self.give_up(_late("written"))
+            self.give_up(_timeout_message("written"))
             self.check()
         self.give_up("it is closed")
         self.lock.release()
         with self._turn:
             if not failed and not self._turn.wait_for(lambda: not self._syncing, SYNC_SECONDS):
-                self.give_up(_late("synced"))
+                self.give_up(_timeout_message("synced"))
                 failed = self.fault
         if failed:
             raise LedgerError(failed)
@@ -220,7 +224,7 @@ class Journal:
         os.close(fd)
 
 
-def _late(what: str) -> str:
+def _timeout_message(what: str) -> str:
     return f"an event is still being {what} after {SYNC_SECONDS:g} s, see to the disk"
 
 
@@ -233,7 +237,7 @@ def _write_all(fd: int, rest: memoryview) -> None:
 
 
 class _Flusher:
-    """A daemon thread, started when first needed, that syncs a journal soon after a write that did not wait for it."""
+    """A daemon thread, started at the first need, that syncs a journal soon after a write that did not wait for it."""
 
     def __init__(self, journal: Journal) -> None:
         self.idle = True
@@ -249,14 +253,14 @@ class _Flusher:
                 self._thread = threading.Thread(target=self._run, name="deedbook-flusher", daemon=True)
                 try:
                     self._thread.start()
-                except RuntimeError:  # no thread can be had: the interpreter ends, or a limit is reached
+                except RuntimeError:  # no thread can be started: the interpreter ends, or a limit is reached
                     self.idle, self._thread = True, None
         if self._thread is None:
             self._journal.commit(self._journal.end)
         self._wake.set()
 
     def stop(self) -> bool:
-        """Let the thread end; return whether it has."""
+        """Stop the thread; return whether it has ended."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
@@ -292,19 +296,19 @@ def acquire(fd: int, *, place: str, seconds: float, shared: bool = False) -> Non
 
 
 def is_replaced(fd: int) -> bool:
-    """Say whether the file has no name any more: another one was put in its place, or it was removed."""
+    """Return whether the file has no name any more: another one replaced it, or it was removed."""
     return os.fstat(fd).st_nlink == 0
 
 
 def release(fd: int) -> None:
-    """Give the file's lock back."""
+    """Release the file's lock."""
     flock(fd, LOCK_UN)
 
 
 # --- the tail ---------------------------------------------------------------------------------------------------------
 
 
-def set_aside(folder: Folder, fd: int, tail: Tail) -> Torn:
+def set_aside(folder: Folder, fd: int, tail: Tail) -> TornTail:
     """Copy the torn bytes to a file beside the ledger, durably, and then cut them off."""
     raw = os.pread(fd, tail.torn, tail.end)
     found = digest(raw)
@@ -312,14 +316,14 @@ def set_aside(folder: Folder, fd: int, tail: Tail) -> Torn:
     folder.replace(kept, raw)
     os.ftruncate(fd, tail.end)
     os.fsync(fd)
-    return Torn(tail.end, len(raw), found, kept)
+    return TornTail(tail.end, len(raw), found, kept)
 
 
-def unrecorded(folder: Folder, end: int) -> list[Torn]:
-    """List torn tails that were cut off at *end* by a recovery that did not live to write it down."""
+def find_unrecorded(folder: Folder, end: int) -> list[TornTail]:
+    """List torn tails that were cut off at *end* by a recovery that died before it recorded them."""
     found = []
     for name, is_folder, size in folder.scan():
         if name.startswith(f".torn-{end}-") and not is_folder and size <= MAX_TAIL:
             raw = folder.read(name, limit=MAX_TAIL)
-            found.append(Torn(end, len(raw), digest(raw), name))
+            found.append(TornTail(end, len(raw), digest(raw), name))
     return found

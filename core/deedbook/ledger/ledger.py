@@ -1,6 +1,6 @@
-"""The only writers of ledgers: a session's, which has one, and the workspace's, which has many.
+"""The only writers of ledgers: a session's ledger has one, the workspace's has many.
 
-Both write the same line in the same way, which is `chain`; here they are created, opened again, locked and recovered.
+Both write the same lines in the same way (`chain`); here they are created, reopened, locked and recovered.
 """
 
 import os
@@ -28,14 +28,14 @@ from deedbook.format.events import (
 )
 from deedbook.format.files import Folder
 from deedbook.format.paths import CHECKPOINT_FILE, LEDGER_FILE
-from deedbook.format.sealed import Sealer, opened
+from deedbook.format.sealed import Sealer, open_values
 from deedbook.format.tail import find_tail, lines_from_end
 
-from .chain import Chain, Place, explained, first_line, place_of, survey
-from .journal import DATASYNC, Durability, Journal, Torn, acquire, is_replaced, release, set_aside
+from .chain import Chain, Place, explained, find_position, first_line, place_of
+from .journal import DATASYNC, Durability, Journal, TornTail, acquire, is_replaced, release, set_aside
 
 LOCK_SECONDS: Final = 0.25
-"""How long a session waits for its lock; what only looks whether it is free holds it for less."""
+"""How long a session waits for its lock; a check whether it is free holds it for less."""
 TURN_SECONDS: Final = 10.0
 """How long a writer of the workspace ledger waits for its turn."""
 
@@ -43,7 +43,7 @@ _BLOCK: Final = 256 * 1024
 
 
 class Ledger(Chain):
-    """A session's ledger: one file, one writer while it is open. Made by `create` or `reopen`."""
+    """A session's ledger: one file, and one writer while it is open. Made by `create` or `reopen`."""
 
     @classmethod
     def create(
@@ -57,14 +57,14 @@ class Ledger(Chain):
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Self:
-        """Begin the ledger of a new session in its own *folder*; the first entry that is appended is its root.
+        """Create the ledger of a new session in its own *folder*; the first appended entry is its root.
 
         Raises `LedgerError`: the folder has a ledger already, or cannot be written.
         """
         if not SESSION_ID.fullmatch(session_id) or not TRACE_ID.fullmatch(trace_id):
             why = f"session id {session_id[:200]!r} or trace id {trace_id[:200]!r} is not in the format"
             raise LedgerError(fault("LEDGER_BROKEN", why))
-        with _locked(folder, create=True) as fd:
+        with _lock_file(folder, create=True) as fd:
             journal = Journal(fd, 0, place=place_of(folder), durability=durability, fdatasync=fdatasync)
         place = Place(session_id, trace_id, "", 0, first_hash(session_id), 0)
         return cls(folder, journal, place, sealer, clock)
@@ -79,13 +79,13 @@ class Ledger(Chain):
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Self:
-        """Go on with the ledger in *folder*, after checking its last line; that takes as long for any size.
+        """Reopen the ledger in *folder* after checking its last line; the time does not depend on its size.
 
         A torn tail is kept aside and recorded (``ledger.recovered``). Raises `LedgerError`: ``LEDGER_LOCKED`` while
-        another writer has it, ``LEDGER_UNSOUND`` if the last line is not what was written, ``SESSION_NOT_FOUND``.
+        another writer has it, ``LEDGER_UNSOUND`` if the last line is invalid, ``SESSION_NOT_FOUND``.
         """
-        with _locked(folder, create=False) as fd:
-            place, torn = survey(folder, fd)
+        with _lock_file(folder, create=False) as fd:
+            place, torn = find_position(folder, fd)
             journal = Journal(fd, place.end, place=place_of(folder), durability=durability, fdatasync=fdatasync)
             ledger = cls(folder, journal, place, sealer, clock)
             ledger.recover(torn)
@@ -95,8 +95,8 @@ class Ledger(Chain):
 
 
 @contextmanager
-def _locked(folder: Folder, *, create: bool) -> Iterator[int]:
-    """Open the ledger's file and take its lock; both stay with the descriptor, unless what follows fails."""
+def _lock_file(folder: Folder, *, create: bool) -> Iterator[int]:
+    """Open the ledger's file and take its lock; both stay with the descriptor, unless the block fails."""
     place = place_of(folder)
     with explained(place):
         try:
@@ -113,7 +113,7 @@ def _locked(folder: Folder, *, create: bool) -> Iterator[int]:
 
 
 def _present(folder: Folder, begin: Callable[[], int], seconds: float) -> int:
-    """Return the ledger's file under its lock: the one that has the name, not one that was replaced meanwhile."""
+    """Return the ledger's file under its lock: the file that has the name now, not a replaced one."""
     while True:
         fd = begin()
         try:
@@ -131,10 +131,10 @@ def _present(folder: Folder, begin: Callable[[], int], seconds: float) -> int:
 
 
 class WorkspaceLedger(Chain):
-    """The workspace's ledger: many processes write it, each append under the file's lock, after reading what is new.
+    """The workspace's ledger: many processes write it; each append takes the file's lock and reads new lines first.
 
-    It holds whatever outlives a session: charters, session heads, later approvals and memory. Made by `open`. *moves*
-    counts how often another file took its file's place, in which the same lines end elsewhere.
+    It holds everything that outlives a session: charters, session heads, later approvals and memory. Made by `open`.
+    *moves* counts how often another file replaced its file, in which the same lines end elsewhere.
     """
 
     moves = 0
@@ -151,7 +151,7 @@ class WorkspaceLedger(Chain):
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Self:
-        """Open the ledger of *workspace* (whatever names it) in its *state* folder; the first who comes begins it.
+        """Open the ledger of *workspace* (its name) in its *state* folder; the first process creates it.
 
         Raises `SourceError` (``STATE_IN_USE``) if the folder belongs to another workspace, and `LedgerError`.
         """
@@ -179,14 +179,14 @@ class WorkspaceLedger(Chain):
         durable: bool = False,
         check: Callable[[], None] | None = None,
     ) -> int:
-        """Do what `Chain.append` does, after taking over what other processes have added; listeners hear of that, too.
+        """Append like `Chain.append`, after reading the lines of other processes, which listeners receive, too.
 
-        *check* is called when nobody else can write any more, and may raise: then nothing is recorded; *entries* that
-        depend on what the ledger holds are made then, by a function. Raises `LedgerError`: also ``LEDGER_LOCKED`` when
-        it is not this writer's turn for `TURN_SECONDS`.
+        *check* is called under the lock, and may raise: then nothing is recorded. If *entries* depend on the ledger's
+        content, pass a function, which is called under the lock as well. Raises `LedgerError`: also ``LEDGER_LOCKED``
+        if the lock is not free within `TURN_SECONDS`.
         """
         stamp = ts or self.now()
-        with self.alone():
+        with self.exclusive():
             if check:
                 check()
             last = self._extend(entries() if callable(entries) else entries, stamp)
@@ -195,8 +195,8 @@ class WorkspaceLedger(Chain):
         return last
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Let nobody else write meanwhile, after taking over what they have written; raises as `append` does."""
+    def exclusive(self) -> Iterator[None]:
+        """Keep other processes from writing, after reading what they have written; raises as `append` does."""
         journal = self._journal
         journal.check()
         with journal.lock, explained(journal.place), _turn(journal.fd, journal.place):
@@ -216,33 +216,33 @@ class WorkspaceLedger(Chain):
         with explained(self.place):
             yield from lines_from_end(self._journal.fd, self._journal.end, place=self.place)
 
-    def _begin(self, torn: Sequence[Torn], state: Folder, root: Object) -> None:
+    def _begin(self, torn: Sequence[TornTail], state: Folder, root: Object) -> None:
         if not self.size:
             entry = Entry(label("ledger.created", "runtime", None), self.span(), None, encode(dict(root)))
             self._extend([entry], timestamp(self._clock()))
-            self._folder.sync()  # whoever made the folders may have been killed before their names were durable
+            self._folder.sync()  # the process that made the folders may have died before their names were durable
             state.sync()
         self.recover(torn)
         self._journal.settle(self._journal.end, durable=True)
 
-    def keep(self, session: str, torn: bytes) -> Torn:
-        """Keep what the first write of *session* left, which is no event, in a file beside this ledger; record that.
+    def keep(self, session: str, torn: bytes) -> TornTail:
+        """Keep the bytes of the first write of *session*, which is no event, in a file beside this ledger; record that.
 
         For a session that never began: its own ledger has no line that the record could follow. Raises `LedgerError`.
         """
         found = digest(torn)
-        kept = Torn(0, len(torn), found, f".torn-session-{session}-{found[:16]}")
+        kept = TornTail(0, len(torn), found, f".torn-session-{session}-{found[:16]}")
         with explained(self.place):
             self._folder.replace(kept.kept, torn)
         self.append([self._own("ledger.recovered", kept._asdict())], durable=True)
         return kept
 
     def end_of(self, lines: int) -> int:
-        """Return where line number *lines* ends, in bytes of the file; the caller lets nobody write meanwhile."""
+        """Return the end of line number *lines*, in bytes of the file; the caller keeps others from writing."""
         return _end_of(self._journal.fd, lines)[0]
 
     def _move(self) -> None:
-        """Go on with the file that took this one's place: the same lines, of which payloads may have been taken out."""
+        """Continue with the file that replaced this one: the same lines, of which some payloads may be excised."""
         seq, head, _ = self._chain
         fd, place = (
             _present(self._folder, partial(self._folder.append, LEDGER_FILE, create=False), TURN_SECONDS),
@@ -252,12 +252,12 @@ class WorkspaceLedger(Chain):
         if split_line(last, place=place).envelope_hash != head:
             os.close(fd)
             raise LedgerError(fault("LEDGER_UNSOUND", "another file took its place; verify it", place=place))
-        self._journal.moved(fd, end)
+        self._journal.follow(fd, end)
         self._chain = seq, head, end
         self.moves += 1
 
     def _catch_up(self) -> None:
-        """Read and check what was added since; what a killed writer has left half-way is set aside."""
+        """Read and check the lines added since; an incomplete line of a killed writer is set aside."""
         journal = self._journal
         if os.fstat(journal.fd).st_size == journal.end:
             return
@@ -277,11 +277,11 @@ class WorkspaceLedger(Chain):
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=self._journal.place))
         self._journal.end = end + len(raw)
         self._chain = seq + 1, line.envelope_hash, self._journal.end
-        self._tell([line.event])
+        self._notify([line.event])
 
 
 def _end_of(fd: int, lines: int) -> tuple[int, bytes]:
-    """Return where line number *lines* ends, and its bytes; none if there is no such line."""
+    """Return the end of line number *lines*, and its bytes; empty if there is no such line."""
     end, last = 0, b""
     with os.fdopen(os.dup(fd), "rb") as file:
         file.seek(0)
@@ -306,7 +306,7 @@ def _turn(fd: int, place: str) -> Iterator[None]:
         release(fd)
 
 
-def _stand(folder: Folder, fd: int, workspace: str, state: Folder) -> tuple[Place, Sequence[Torn]]:
+def _stand(folder: Folder, fd: int, workspace: str, state: Folder) -> tuple[Place, Sequence[TornTail]]:
     tail = find_tail(fd, place=place_of(folder))
     first = first_line(fd, place_of(folder)) if tail.end else None
     if state.exists(CHECKPOINT_FILE):
@@ -317,15 +317,15 @@ def _stand(folder: Folder, fd: int, workspace: str, state: Folder) -> tuple[Plac
         name = f"ws-{new_id()}"
         torn = [set_aside(folder, fd, tail)] if tail.torn else []
         return Place(name, new_id(), "", 0, first_workspace_hash(name), 0), torn
-    owner = opened(folder, decode(first.payload)).get("workspace")
+    owner = open_values(folder, decode(first.payload)).get("workspace")
     if owner != workspace:
         why = f"the state folder belongs to the workspace {owner!r}; choose another folder with `state:`"
         raise SourceError(fault("STATE_IN_USE", why, place=folder.path))
-    return survey(folder, fd)
+    return find_position(folder, fd)
 
 
 def _lines(fd: int, start: int, end: int, place: str) -> Iterator[bytes]:
-    """Yield the lines between two bytes of a file, whose own place is left where it is: threads may read at once."""
+    """Yield the lines between two bytes of a file without moving its position: threads may read at the same time."""
     held = b""
     while start < end:
         with explained(place):

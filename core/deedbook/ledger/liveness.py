@@ -1,8 +1,8 @@
-"""Which processes live: each holds the lock of a file of its own, and the system gives it back when it dies.
+"""Which processes are alive: each holds the lock of a file of its own, which the system releases at its death.
 
-The files stand in ``<state>/processes``, named by process id, and are empty. What a process did stands in the ledger;
-the lock says only that it still goes on, whatever became of its process number meanwhile. Beside it stands the lock by
-which those who begin sessions and those who remove what never began keep out of each other's way.
+The files are in ``<state>/processes``, named by process id, and empty. The ledger records what a process did; the lock
+shows only that it is alive, even if its process number was reused. The same folder has the lock that separates
+processes that begin sessions from those that remove unstarted ones.
 """
 
 import os
@@ -20,9 +20,9 @@ from .journal import acquire
 FOLDER: Final = "processes"
 SESSIONS: Final = "sessions"
 LOOK_SECONDS: Final = 20.0
-"""How long a start waits for processes that look or remove, which takes them a moment."""
+"""How long a start waits for processes that check or remove, which is brief."""
 TURN_SECONDS: Final = 1.0
-"""How long a removal waits for those who begin sessions."""
+"""How long a removal waits for processes that begin sessions."""
 _ATTEMPTS: Final = 16
 
 
@@ -34,20 +34,20 @@ class Lifeline:
 
     @classmethod
     def hold(cls, state: Folder, process_id: str) -> "Lifeline":
-        """Take the lock of a process that begins; raises `OSError` where no file can be made, and `LedgerError`."""
+        """Take the lock of a new process; raises `OSError` if its file cannot be created, and `LedgerError`."""
         state.make(FOLDER)
         name = f"{FOLDER}/{process_id}"
         for _ in range(_ATTEMPTS):
             fd = state.append(name, create=True, sync=False)
-            # A process that looks holds the lock for a moment.
+            # A process that checks holds the lock for a moment.
             acquire(fd, place=f"{state.path}/{name}", seconds=LOOK_SECONDS)
             if os.fstat(fd).st_nlink:
                 return cls(state, process_id, fd)
-            os.close(fd)  # taken for left behind before it was locked
+            os.close(fd)  # removed as abandoned before it was locked
         raise OSError(f"{name} is removed again and again")
 
     def release(self) -> None:
-        """Give the lock back and remove its file; twice is fine."""
+        """Release the lock and remove its file; may be called twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with suppress(OSError):
@@ -55,13 +55,13 @@ class Lifeline:
             os.close(fd)
 
 
-def living(state: Folder) -> frozenset[str]:
-    """Return the ids of the processes that live, of those that ever held a lifeline in this *state* folder."""
-    return frozenset(name for name in _names(state) if _is_held(state, name))
+def list_living(state: Folder) -> frozenset[str]:
+    """Return the ids of the processes with a held lifeline in this *state* folder."""
+    return frozenset(name for name in _names(state) if _is_locked(state, name))
 
 
 def sweep(state: Folder) -> None:
-    """Remove what dead processes left; a lifeline that is held stays."""
+    """Remove the files of dead processes; a held lifeline stays."""
     for name in _names(state):
         with suppress(OSError, FileRefused):
             fd = state.append(f"{FOLDER}/{name}", create=False)
@@ -73,25 +73,25 @@ def sweep(state: Folder) -> None:
 
 
 @contextmanager
-def beginning(state: Folder) -> Iterator[None]:
-    """Keep other processes from removing unbegun sessions while a session's folder and ledger are made.
+def session_start_lock(state: Folder) -> Iterator[None]:
+    """Keep other processes from removing unstarted sessions while a session's folder and ledger are created.
 
     Raises `LedgerError` (``LEDGER_LOCKED``) if a removal takes longer than `LOOK_SECONDS`.
     """
     state.make(SESSIONS)
-    with state.held(SESSIONS) as fd:
+    with state.hold(SESSIONS) as fd:
         # a process that removes holds it for a moment
         acquire(fd, place=f"{state.path}/{SESSIONS}", seconds=LOOK_SECONDS, shared=True)
         yield
 
 
 @contextmanager
-def removing(state: Folder) -> Iterator[None]:
-    """Hold off everybody who begins a session, while one that never began is removed.
+def removal_lock(state: Folder) -> Iterator[None]:
+    """Keep other processes from beginning sessions, while an unstarted one is removed.
 
-    Raises `LedgerError` (``LEDGER_LOCKED``) where sessions begin all the time, and `FileNotFoundError`.
+    Raises `LedgerError` (``LEDGER_LOCKED``) if sessions begin all the time, and `FileNotFoundError`.
     """
-    with state.held(SESSIONS) as fd:
+    with state.hold(SESSIONS) as fd:
         acquire(fd, place=f"{state.path}/{SESSIONS}", seconds=TURN_SECONDS)
         yield
         os.fsync(fd)
@@ -105,8 +105,8 @@ def _names(state: Folder) -> list[str]:
     return [name for name, folder, _ in found if not folder and TRACE_ID.fullmatch(name)]
 
 
-def _is_held(state: Folder, name: str) -> bool:
-    """Look whether anybody holds the lock, by taking it for a moment in the shared form."""
+def _is_locked(state: Folder, name: str) -> bool:
+    """Return whether a process holds the lock, by taking it briefly in the shared form."""
     try:
         with state.open(f"{FOLDER}/{name}") as file:
             flock(file.fileno(), LOCK_SH | LOCK_NB)

@@ -1,6 +1,6 @@
-"""The file `checkpoint` of a state folder: the newest signed note of the log, which outlives the ledger's end.
+"""The file `checkpoint` of a state folder: the newest signed note of the log, which survives a cut of the ledger.
 
-It is written after the ledger was synced, so it never knows of more than the ledger has, unless lines were taken away.
+It is written after the ledger was synced, so it never has more than the ledger, unless lines were removed.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from deedbook.format.canonical import decode
 from deedbook.format.errors import FileRefused, LedgerError, SignatureError, fault
 from deedbook.format.events import MAX_PAYLOAD, split_line
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, Signed, origin_of
+from deedbook.format.leaves import CHECKPOINT, SignedCheckpoint, origin_of
 from deedbook.format.notes import MAX_TEXT, Note
 from deedbook.format.paths import CHECKPOINT_FILE, LEDGER_FILE
 from deedbook.format.proofs import Checkpoint
@@ -21,35 +21,35 @@ _TYPE: Final = b'"event_type":"ledger.checkpoint"'
 
 
 @attrs.frozen
-class Newest:
-    """The note in the file and what its text says; its signatures are not checked."""
+class NewestCheckpoint:
+    """The note in the file and its parsed text; its signatures are not verified."""
 
     note: Note
     checkpoint: Checkpoint
 
 
-def newest(state: Folder) -> Newest | None:
-    """Read the newest checkpoint of a *state* folder; ``None`` where there is no file.
+def read_newest(state: Folder) -> NewestCheckpoint | None:
+    """Return the newest checkpoint of a *state* folder; ``None`` if there is no file.
 
-    Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no checkpoint.
+    Raises `LedgerError` (``LEDGER_UNSOUND``) if it is no checkpoint.
     """
     try:
         note = Note.parse(state.read(CHECKPOINT_FILE, limit=MAX_TEXT).decode())
-        return Newest(note, Checkpoint.parse(note.text))
+        return NewestCheckpoint(note, Checkpoint.parse(note.text))
     except FileNotFoundError:
         return None
     except (FileRefused, SignatureError, UnicodeDecodeError) as problem:
-        why = f"is no signed checkpoint ({problem}); put it back from a copy. `deedbook verify` says what the log holds"
+        why = f"is no signed checkpoint ({problem}); restore it from a copy. `deedbook verify` shows what the log holds"
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{CHECKPOINT_FILE}")) from None
 
 
-def keep(state: Folder, note: str) -> bool:
-    """Put *note* into the file if it says more than what is there: a larger log, or more signatures of the same.
+def update_newest(state: Folder, note: str) -> bool:
+    """Write *note* to the file if it has more than the present one: a larger log, or more signatures of the same.
 
-    The caller lets nobody else write meanwhile (`WorkspaceLedger.alone`). Returns whether it did; raises `OSError`,
-    `LedgerError`, `SignatureError`.
+    The caller keeps others from writing (`WorkspaceLedger.exclusive`). Returns whether it was written; raises
+    `OSError`, `LedgerError`, `SignatureError`.
     """
-    made, before = Note.parse(note), newest(state)
+    made, before = Note.parse(note), read_newest(state)
     size = Checkpoint.parse(made.text).size
     known = (before.checkpoint.size, len(before.note.signatures)) if before else (-1, 0)
     if (size, len(made.signatures)) <= known:
@@ -59,8 +59,8 @@ def keep(state: Folder, note: str) -> bool:
 
 
 def refuse_cut(state: Folder) -> None:
-    """Raise `LedgerError` as `refuse_below` does, of the workspace ledger as it lies there; nothing is changed."""
-    known = newest(state)  # before the ledger, which is written first
+    """Raise `LedgerError` as `refuse_below` does, for the workspace ledger on disk; nothing is changed."""
+    known = read_newest(state)  # read before the ledger, which is written first
     if known is None:
         return
     try:
@@ -76,11 +76,11 @@ def refuse_cut(state: Folder) -> None:
 
 
 def refuse_below(state: Folder, fd: int, end: int, ledger: str) -> None:
-    """Raise `LedgerError` if the workspace ledger behind *fd*, of *end* bytes, lacks what the file says was signed.
+    """Raise `LedgerError` if the workspace ledger behind *fd*, of *end* bytes, lacks what the checkpoint covers.
 
-    *ledger* is its id, empty if it has no line. Costs nothing where there is no file.
+    *ledger* is its id, empty if it has no line. Costs nothing if there is no file.
     """
-    known = newest(state)
+    known = read_newest(state)
     if known is None:
         return
     wanted = known.checkpoint
@@ -93,7 +93,7 @@ def refuse_below(state: Folder, fd: int, end: int, ledger: str) -> None:
             or (line := split_line(raw, place=f"{state.path} at {offset}")).event_type != CHECKPOINT
         ):
             continue
-        found = Signed.parse(decode(line.payload), state.path)
+        found = SignedCheckpoint.parse(decode(line.payload), state.path)
         if found.size <= wanted.size:
             if (found.size, found.root) != (wanted.size, wanted.root.hex()):
                 _refuse(state, known, f"that of the workspace ledger has {found.size}")
@@ -101,7 +101,7 @@ def refuse_below(state: Folder, fd: int, end: int, ledger: str) -> None:
     _refuse(state, known, "the workspace ledger has none")
 
 
-def _refuse(state: Folder, known: Newest, what: str) -> None:
+def _refuse(state: Folder, known: NewestCheckpoint, what: str) -> None:
     why = (
         f"the newest signed checkpoint has {known.checkpoint.size} leaves, and {what}. Lines were taken away, or all "
         "was written anew; nothing is written. Put the whole state folder back from a copy; `deedbook verify` says all"

@@ -12,19 +12,19 @@ from deedbook.format.folds import fold
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
 
-from .liveness import living
+from .liveness import list_living
 
 Ending: TypeAlias = Literal["running", "shut down", "died"]
 STATES: Final = ("running", "shut down", "died")
 FOUND: Final = ("closed", "removed", "refused", "died")
-"""What the boot of a process says that found others dead."""
+"""The members of a process's boot that list what it found dead."""
 
 
 @attrs.define
-class Told:
-    """A session as the workspace ledger tells of it: its last head's *state* and number of *events*.
+class SessionRecord:
+    """A session in the workspace ledger: its last head's *state* and number of *events*.
 
-    *process*, *run* and *trace* are empty where no ``system.run`` names it: it is older, or its process died first.
+    *process*, *run* and *trace* are empty if no ``system.run`` names it: it is older, or its process died first.
     """
 
     id: str
@@ -37,9 +37,9 @@ class Told:
 
 @attrs.define
 class Process:
-    """One process: how and when it began, its runs with the ids of their sessions, and how it *ended*.
+    """One process: its beginning, its runs with the ids of their sessions, and its end.
 
-    *recovered* is what it found dead, as its boot says it under the names in `FOUND`; *reason* is empty before its
+    *recovered* is what it found dead, as its boot records it under the names in `FOUND`; *reason* is empty before its
     shutdown.
     """
 
@@ -62,13 +62,13 @@ class Processes:
 
     system: str = ""
     processes: dict[str, Process] = attrs.field(factory=dict)
-    sessions: dict[str, Told] = attrs.field(factory=dict)
+    sessions: dict[str, SessionRecord] = attrs.field(factory=dict)
 
 
 class ProcessesFold:
-    """The fold of the workspace ledger whose state is `Processes`; what is sealed is left out.
+    """The fold of the workspace ledger whose state is `Processes`; sealed values are left out.
 
-    A process that has not shut down counts as running: the ledger cannot know, `survey` can.
+    A process without a shutdown counts as running: the ledger cannot know that, `read_processes` can.
     """
 
     def start(self) -> Processes:
@@ -76,7 +76,7 @@ class ProcessesFold:
         return Processes()
 
     def step(self, state: Processes, event: Event) -> Processes:
-        """Take *event* in; what it is not about stays as it was."""
+        """Add *event*; irrelevant events change nothing."""
         told = dict(event.payload)
         name = told.get("session_id" if event.type == "ledger.session" else "process_id")
         if isinstance(name, str):
@@ -92,15 +92,15 @@ class ProcessesFold:
         return state
 
 
-def survey(state: Folder) -> Processes:
-    """Read the processes of a *state* folder, and tell those that live from those that died.
+def read_processes(state: Folder) -> Processes:
+    """Return the processes of a *state* folder, with those that died marked.
 
-    Raises `LedgerError` where the workspace ledger cannot be read; without one there are none.
+    Raises `LedgerError` if the workspace ledger cannot be read; without one there are none.
     """
-    found, alive = _read(state), living(state)
+    found, alive = _read(state), list_living(state)
     lost = [each.id for each in found.processes.values() if each.state == "running" and each.id not in alive]
     if lost:
-        found = _read(state)  # whoever has let go of their lifeline meanwhile has written their shutdown before
+        found = _read(state)  # a process writes its shutdown before it releases its lifeline
     for process in map(found.processes.__getitem__, lost):
         if process.state == "running":
             process.state = "died"
@@ -115,7 +115,7 @@ def _read(state: Folder) -> Processes:
             first = file.readline()
     except FileNotFoundError:
         return Processes()
-    if first.endswith(b"\n"):  # else nothing is recorded yet
+    if first.endswith(b"\n"):  # otherwise nothing is recorded yet
         found.system = split_line(first, place=str(place)).session_id
     return found
 
@@ -138,12 +138,12 @@ def _take_run(state: Processes, name: str, told: dict[str, Any]) -> None:
     process = state.processes.get(name)
     if process and isinstance(run, str) and isinstance(session, str):
         process.runs.setdefault(run, []).append(session)
-        seen = state.sessions.setdefault(session, Told(session))
+        seen = state.sessions.setdefault(session, SessionRecord(session))
         seen.process, seen.run, seen.trace = name, run, _text(told.get("trace_id"))
 
 
 def _take_head(state: Processes, name: str, told: dict[str, Any]) -> None:
-    seen, events = state.sessions.setdefault(name, Told(name)), told.get("events")
+    seen, events = state.sessions.setdefault(name, SessionRecord(name)), told.get("events")
     seen.state, seen.events = _text(told.get("state")), events if isinstance(events, int) else seen.events
 
 

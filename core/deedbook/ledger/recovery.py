@@ -1,4 +1,4 @@
-"""Ending a session whose process died: what was begun and has no outcome becomes unknown, and nothing retries it."""
+"""End a session whose process died: calls without an outcome become unknown and are not retried."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,9 +13,9 @@ from deedbook.format.events import Entry, label
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY, fold
-from deedbook.format.heads import Head, gaps, recorded
+from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.reader import SEALED, has_begun, strays
+from deedbook.format.reader import SEALED, find_strays, has_events
 
 from .chain import explained, place_of
 from .journal import acquire
@@ -26,12 +26,12 @@ PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook 
 
 
 def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
-    """Append what *events*, all of a reopened *ledger*, leave open, then ``session.end``; return how many calls."""
+    """Close what *events*, all of a reopened *ledger*, leave open, and end it; return the number of calls."""
     told = list(events)
     entries = _outcomes(ledger, told)
     lost = len(entries)
     context = fold(ContextFold(), told)
-    asked = _asked(told)
+    asked = _awaits_person(told)
     reason, end = (PARKED, "needs_human") if asked else (REASON, "halted")
     if context is not None and context.state in LIVE:
         cause = next((event.span for event in reversed(told) if event.type == "flow.call"), ledger.root)
@@ -41,8 +41,8 @@ def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
     return lost
 
 
-def _asked(events: Iterable[Event]) -> bool:
-    """Say whether a person was to decide something when the process died, and had not."""
+def _awaits_person(events: Iterable[Event]) -> bool:
+    """Return whether a person's decision was pending when the process died."""
     waiting: set[str] = set()
     for event in events:
         if event.type == "approval.requested":
@@ -55,23 +55,24 @@ def _asked(events: Iterable[Event]) -> bool:
 def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) -> None:
     """Raise `LedgerError` (``LEDGER_UNSOUND``) if a session's file lacks what the workspace ledger recorded of it.
 
-    To end such a session would make the cut look like its end. *heads* are the recorded ones, where they are known.
+    Ending such a session would make the cut look like its end. *heads* are the recorded ones, if they are known.
     """
-    known = [head for head in recorded(state) if head.session == identity] if heads is None else heads
-    for gap in gaps(state, known):
+    known = [head for head in list_heads(state) if head.session == identity] if heads is None else heads
+    for gap in find_gaps(state, known):
         why = (
             f"it is not what the workspace ledger recorded: {gap.check}: expected {gap.expected}, found {gap.found}. "
-            "Nothing was written. Put the whole file back from a copy, or leave it as it is; `deedbook verify` says all"
+            "Nothing was written. Restore the whole file from a copy, or leave it as it is; `deedbook verify` reports "
+            "all differences"
         )
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / LEDGER_FILE)))
 
 
 def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK_SECONDS) -> None:
-    """Remove the *folder* of a session that never began: no whole line is in its ledger, and nothing else beside it.
+    """Remove the *folder* of a session that never began: its ledger has no whole line, and nothing else is beside it.
 
-    The bytes of a first line that was not written whole are given to *keep* before. Sealed values are removed, too:
-    the event that names them was never written. The lock is waited for for *seconds*. Raises `LedgerError`:
-    ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if there is more in the folder.
+    *keep* receives the bytes of an incomplete first line before. Sealed values are removed, too: the event that names
+    them was never written. *seconds* is how long to wait for the lock. Raises `LedgerError`: ``LEDGER_LOCKED`` while
+    another process begins it, ``LEDGER_UNSOUND`` if there is more in the folder.
     """
     place = place_of(folder)
     with explained(place):
@@ -101,27 +102,27 @@ def _ledger_file(folder: Folder) -> int | None:
 
 
 def _refuse_more(folder: Folder, place: str) -> None:
-    more = strays(folder)
-    if more or has_begun(folder):
+    more = find_strays(folder)
+    if more or has_events(folder):
         what = f"its folder holds {', '.join(map(ascii, more[:5]))}" if more else "events are recorded by now"
-        why = f"no event was recorded when it was looked at, but {what}; nothing was removed. Look at it by hand"
+        why = f"no event was recorded when it was checked, but {what}; nothing was removed. Inspect it by hand"
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
 
 
 def close_lost(ledger: Ledger, events: Iterable[Event]) -> None:
-    """Append an unknown outcome for each intent among *events* that has none; the session goes on."""
+    """Append an unknown outcome for each intent among *events* that has none; the session continues."""
     entries = _outcomes(ledger, events)
     if entries:
         ledger.append(entries)
 
 
 def _outcomes(ledger: Ledger, events: Iterable[Event]) -> list[Entry]:
-    """Return the outcomes that are missing: a nested call's before that of the call it serves."""
+    """Return the missing outcomes: a nested call's before that of its caller."""
     return [_unknown(ledger, event) for event in reversed(_without_outcome(events))]
 
 
 def _without_outcome(events: Iterable[Event]) -> list[Event]:
-    """Return the intents that nothing closed, in order."""
+    """Return the intents without an outcome, in order."""
     begun: dict[str, Event] = {}
     for event in events:
         if event.type in OUTCOMES:

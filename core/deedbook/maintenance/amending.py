@@ -1,4 +1,4 @@
-"""Correcting what a ledger says: by a further event, which names the one that it corrects."""
+"""Amend a recorded event by a further event that names it."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,7 +7,7 @@ import attrs
 
 from deedbook.contract import Event, Object
 from deedbook.format import events
-from deedbook.format.amendments import TYPE, Amendments, AmendmentsFold, Unfit, at, patched
+from deedbook.format.amendments import TYPE, Amendments, AmendmentsFold, InvalidPatch, apply_patch, value_at
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.families import CATALOGUE
@@ -18,74 +18,74 @@ from deedbook.format.schema import Schemas
 from deedbook.format.sealed import digests_in
 from deedbook.workspace.site import Site
 
-from .opening import Opened, opened
+from .opening import OpenLedger, open_ledger
 
 REFUSED: Final = ("ledger.", "payload.")
-"""Families of which no event is corrected: they say what was done with the ledger itself."""
+"""Families of events that cannot be amended: they record changes of the ledger itself."""
 
 
 def amend(site: Site, schemas: Schemas, name: str, seq: int, patch: Sequence[Object], *, reason: str, by: str) -> int:
-    """Say event *seq* of the ledger *name* otherwise; return the seq of the amendment.
+    """Amend event *seq* of the ledger *name*; return the seq of the amendment.
 
-    *patch* is what ``event.amended`` has. Raises `LedgerError`: ``AMEND_REFUSED`` where it does not fit the event, or
-    makes of it what its type does not allow, and as `opened` does.
+    *patch* has the form of ``event.amended``. Raises `LedgerError`: ``AMEND_REFUSED`` if it does not fit the event, or
+    the result violates the event's type, and as `open_ledger` does.
     """
     sealing = attrs.evolve(site, seal=(*site.seal, f"{TYPE}/patch/*/value"))
-    with opened(site, name, by, site.sealer()) as ledger:
+    with open_ledger(site, name, by, site.sealer()) as ledger:
         line = ledger.line(seq)
         told = fold(AmendmentsFold(), read(ledger.folder))
         hidden = _check(site, schemas, told, line.event, patch)
         if not hidden:
             return _append(ledger, line, patch, reason)
-    with opened(site, name, by, sealing.sealer()) as ledger:
+    with open_ledger(site, name, by, sealing.sealer()) as ledger:
         return _append(ledger, ledger.line(seq), patch, reason)
 
 
-def _append(ledger: Opened, line: events.Line, patch: Sequence[Object], reason: str) -> int:
+def _append(ledger: OpenLedger, line: events.Line, patch: Sequence[Object], reason: str) -> int:
     said: dict[str, Any] = {"seq": line.seq, "hash": line.envelope_hash, "patch": list(patch)}
-    return ledger.say({TYPE: [said]}, reason)
+    return ledger.append_events({TYPE: [said]}, reason)
 
 
 def _check(site: Site, schemas: Schemas, told: Amendments, event: Event, patch: Sequence[Object]) -> bool:
-    """Refuse what does not fit; say whether anything of it stands where values are sealed."""
+    """Refuse a patch that does not fit; return whether any changed value is sealed."""
     place = f"{LEDGER_FILE}#{event.seq}"
     if event.type.startswith(REFUSED):
-        raise _refused(f"{event.type} says what was done with the ledger, and is not corrected", place)
+        raise _refused(f"{event.type} records a change of the ledger, and cannot be amended", place)
     if events.EXCISED_KEY in event.payload:
-        raise _refused("its payload was taken out of the ledger; there is nothing to correct", place)
+        raise _refused("its payload was excised; there is nothing to amend", place)
     if not patch:
-        raise _refused("there is nothing to say otherwise; give --set or --remove", place)
-    before = told.said(event)
+        raise _refused("the patch is empty; give --set or --remove", place)
+    before = told.amended_payload(event)
     try:
-        after = patched(before, patch)
+        after = apply_patch(before, patch)
         raw = encode_payload(after)
         hidden = any(_is_hidden(before, event.payload, change["at"]) for change in patch)
-    except Unfit as problem:
+    except InvalidPatch as problem:
         raise _refused(str(problem), place) from None
     kind = CATALOGUE.get(event.type)
     faults = schemas.validator(kind).violations(after) if kind else ()
     if faults:
-        raise _refused(f"it would be no {event.type} any more: {'; '.join(map(str, faults[:3]))}", place)
+        raise _refused(f"the result would be no valid {event.type}: {'; '.join(map(str, faults[:3]))}", place)
     sealed, blobs = site.sealer()(event.type, raw)
     return hidden or (bool(blobs) and any(_differs(after, decode(sealed), change["at"]) for change in patch))
 
 
 def _is_hidden(before: Object, recorded: Object, pointer: str) -> bool:
-    """Say whether what stands at *pointer* has something sealed in it."""
+    """Return whether the value at *pointer* contains something sealed."""
     for payload in (before, recorded):
         try:
-            if any(digests_in(at(payload, pointer))):
+            if any(digests_in(value_at(payload, pointer))):
                 return True
-        except Unfit:
+        except InvalidPatch:
             continue
     return False
 
 
 def _differs(after: Object, sealed: Object, pointer: str) -> bool:
-    """Say whether what is said at *pointer* would not stand in the ledger as it is."""
+    """Return whether the value at *pointer* would differ in the ledger, because it is sealed."""
     try:
-        return bool(at(after, pointer) != at(sealed, pointer))
-    except Unfit:
+        return bool(value_at(after, pointer) != value_at(sealed, pointer))
+    except InvalidPatch:
         return False
 
 

@@ -1,4 +1,4 @@
-"""On whose account a ledger is corrected, erased from, or taken in: a declared person, or the one at the keyboard."""
+"""The person on whose behalf a ledger is corrected, erased from, or imported: a declared one, or the local user."""
 
 from deedbook.format.errors import BindingError, fault
 from deedbook.format.schema import suggest
@@ -7,9 +7,9 @@ from deedbook.workspace.declarations import Workspace
 
 
 def author(workspace: Workspace, name: str | None) -> str:
-    """Return the id of the person that acts: *name*, which has to be declared, or whoever works here.
+    """Return the id of the acting person: *name*, which must be declared, or the local user.
 
-    Raises `BindingError` (``USAGE``): agents do not do this.
+    Raises `BindingError` (``USAGE``): agents must not do this.
     """
     if name is None:
         return LOCAL.id

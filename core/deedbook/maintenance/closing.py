@@ -1,4 +1,4 @@
-"""Ending sessions from outside: one that a person names, or all whose processes died."""
+"""End sessions from outside: one by its name, or all whose processes died."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +11,13 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
 from deedbook.format.events import SESSION_ID, Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.heads import Head, recorded
-from deedbook.format.reader import Listed, has_begun, listed, read, sessions
+from deedbook.format.heads import Head, list_heads
+from deedbook.format.reader import SessionSummary, has_events, list_sessions, read, summarise
 from deedbook.format.sealed import Sealer
-from deedbook.ledger.journal import Torn
+from deedbook.ledger.journal import TornTail
 from deedbook.ledger.ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
-from deedbook.ledger.liveness import removing, sweep
-from deedbook.ledger.processes import Process, Told, survey
+from deedbook.ledger.liveness import removal_lock, sweep
+from deedbook.ledger.processes import Process, SessionRecord, read_processes
 from deedbook.ledger.recovery import close_interrupted, discard, refuse_cut
 
 from . import imports
@@ -25,25 +25,25 @@ from .finishing import finish_all
 
 
 @attrs.frozen
-class Recovered:
-    """What a recovery did.
+class RecoveryResult:
+    """The result of a recovery.
 
-    *closed*: the sessions it ended, each with how many calls became unknown; *removed*: those that never began and are
-    gone; *refused*: those it left as they are, each with why; *died*: processes that were found dead, which no recovery
-    had found before.
+    *closed*: the sessions it ended, each with the number of calls that became unknown; *removed*: unstarted sessions
+    that were removed; *refused*: sessions it left unchanged, each with the reason; *died*: dead processes that no
+    earlier recovery had found.
     """
 
     closed: Mapping[str, int] = attrs.field(factory=dict)
-    removed: Sequence["Removed"] = ()
+    removed: Sequence["RemovedSession"] = ()
     refused: Mapping[str, DomainError] = attrs.field(factory=dict)
     died: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        """Whether there was anything to find."""
+        """Whether anything was found."""
         return bool(self.closed or self.removed or self.refused or self.died)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as ``system.boot`` records it."""
+        """Return the result as ``system.boot`` records it."""
         return {
             "closed": [{"session_id": name, "unknown": unknown} for name, unknown in self.closed.items()],
             "removed": [each.id for each in self.removed],
@@ -54,22 +54,22 @@ class Recovered:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it for people, one line for each process and session."""
+        """Yield the result for people, one line for each process and session."""
         for name in self.died:
             yield f"process {name} died"
         for name, unknown in self.closed.items():
-            yield f"session {name} is closed; {told(unknown)}"
+            yield f"session {name} is closed; {describe_unknown(unknown)}"
         yield from map(str, self.removed)
         for name, why in self.refused.items():
-            yield f"session {name} is left as it is: {why}"
+            yield f"session {name} is left unchanged: {why}"
 
 
 @attrs.frozen
-class Removed:
-    """A session that never began and whose folder is gone; *torn* is what its first write left, which is kept."""
+class RemovedSession:
+    """A removed session that never began; *torn* is its incomplete first write, which is kept."""
 
     id: str
-    torn: Torn | None = None
+    torn: TornTail | None = None
 
     def __str__(self) -> str:
         if self.torn is None:
@@ -78,22 +78,22 @@ class Removed:
         return f"session {self.id} never began; {left}, and its folder is removed"
 
 
-Keep: TypeAlias = Callable[[str, bytes], Torn]
-"""Keeps what the first write of a session left, and records that."""
+Keep: TypeAlias = Callable[[str, bytes], TornTail]
+"""Keeps the incomplete first write of a session, and records that."""
 
 
-def told(unknown: int) -> str:
-    """Return how many open calls became unknown, in words."""
+def describe_unknown(unknown: int) -> str:
+    """Return the number of calls that became unknown, as text."""
     if not unknown:
         return "no call was open"
     return f"{unknown} open {'call is' if unknown == 1 else 'calls are'} unknown"
 
 
 def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | None = None) -> tuple[int, Ledger]:
-    """End the session *identity* whose process died; return how many calls are unknown, and its ledger, closed.
+    """End the session *identity* whose process died; return the number of unknown calls, and its ledger, closed.
 
-    Its new head is the caller's to record. *heads* are those that are recorded, where they are known. Raises
-    `LedgerError`: ``LEDGER_LOCKED``, ``SESSION_ENDED``, ``SESSION_NOT_FOUND``, ``LEDGER_UNSOUND``.
+    The caller must record its new head. *heads* are the recorded ones, if they are known. Raises `LedgerError`:
+    ``LEDGER_LOCKED``, ``SESSION_ENDED``, ``SESSION_NOT_FOUND``, ``LEDGER_UNSOUND``.
     """
     folder = folder_of(state, identity)
     refuse_cut(Path(state.path), identity, heads)
@@ -107,11 +107,11 @@ def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | 
 def set_torn_aside(
     state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | None = None
 ) -> tuple[int, Ledger] | None:
-    """Set aside what follows the last line of a session that has ended; return how many bytes, and its ledger, closed.
+    """Set aside the bytes after the last line of an ended session; return their number, and its ledger, closed.
 
-    ``None`` if it has no end, or nothing follows. Its new head is the caller's to record. Raises as `close` does.
+    Returns ``None`` if it has no end, or no such bytes. The caller must record its new head. Raises as `close` does.
     """
-    found = listed(state, identity) if SESSION_ID.fullmatch(identity) else Listed(identity, "empty")
+    found = summarise(state, identity) if SESSION_ID.fullmatch(identity) else SessionSummary(identity, "empty")
     if found.state != "ended" or not found.torn:
         return None
     refuse_cut(Path(state.path), identity, heads)
@@ -126,43 +126,43 @@ def remove(
     keep: Keep,
     heads: Sequence[Head] | None = None,
     seconds: float = LOCK_SECONDS,
-) -> "Removed | None":
-    """Remove the folder of a session that never began; ``None`` if it has begun, and then nothing is changed.
+) -> "RemovedSession | None":
+    """Remove the folder of a session that never began; return ``None``, without a change, if it has begun.
 
-    What its first write left is given to *keep* (`WorkspaceLedger.keep`). The lock is waited for for *seconds*;
-    meanwhile no session begins. Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if
-    events of it are recorded or more is in the folder, ``SESSION_NOT_FOUND``.
+    *keep* (`WorkspaceLedger.keep`) receives its incomplete first write. *seconds* is how long to wait for the lock;
+    meanwhile no session begins. Raises `LedgerError`: ``LEDGER_LOCKED`` while another process begins it,
+    ``LEDGER_UNSOUND`` if events of it are recorded or more is in the folder, ``SESSION_NOT_FOUND``.
     """
-    kept: list[Torn] = []
+    kept: list[TornTail] = []
     with folder_of(state, identity) as folder:
-        if has_begun(folder):
+        if has_events(folder):
             return None
         refuse_cut(Path(state.path), identity, heads)
-        with removing(state):
-            if has_begun(folder):
+        with removal_lock(state):
+            if has_events(folder):
                 return None
             discard(folder, lambda torn: kept.append(keep(identity, torn)), seconds)
-    return Removed(identity, kept[0] if kept else None)
+    return RemovedSession(identity, kept[0] if kept else None)
 
 
 def write_head(ledger: WorkspaceLedger, session: str, events: int, head: str, state: str) -> None:
-    """Record in the workspace's *ledger* how many events a session has and the hash of its last; raises `LedgerError`.
+    """Record the number of events of a session and the hash of its last in the workspace's *ledger*.
 
-    So a session cannot vanish unseen, nor its end.
+    Then neither the session nor its end can vanish unnoticed. Raises `LedgerError`.
     """
     payload = {"session_id": session, "events": events, "head": head, "state": state}
     entry = Entry(label("ledger.session", "runtime", None), ledger.span(), ledger.root, encode(payload))
     ledger.append([entry], durable=True)
 
 
-def recover(state: Folder, ledger: WorkspaceLedger, sealer: Sealer) -> Recovered:
-    """End every session of a *state* folder that nobody writes and that has no end, and record its head in *ledger*.
+def recover(state: Folder, ledger: WorkspaceLedger, sealer: Sealer) -> RecoveryResult:
+    """End every session of a *state* folder that has no end and no writer, and record its head in *ledger*.
 
-    A session whose lock is held is passed over, and so is one that somebody else ends at the same time. One that is
-    damaged, or lacks lines that were recorded of it, is left as it is. May be killed at any moment and begun again.
+    A session whose lock is held is skipped, and so is one that another process ends at the same time. A session that is
+    damaged, or lacks recorded lines, is left unchanged. May be killed at any moment and started again.
     """
-    before, listed = survey(state), {each.id: each for each in sessions(state)}
-    heads = _heads(Path(state.path))  # after the listing: a dead session gets no more
+    before, listed = read_processes(state), {each.id: each for each in list_sessions(state)}
+    heads = _heads(Path(state.path))  # after the listing: a dead session gets no more heads
     run = _Recovery(state, ledger, sealer, heads)
     for each in listed.values():
         run.end(each)
@@ -173,23 +173,23 @@ def recover(state: Folder, ledger: WorkspaceLedger, sealer: Sealer) -> Recovered
     imports.settle(state)
     known = {name for process in before.processes.values() for name in process.recovered.get("died", ())}
     died = [each.id for each in before.processes.values() if each.state == "died" and each.id not in known]
-    return Recovered(run.closed, run.removed, run.refused, died)
+    return RecoveryResult(run.closed, run.removed, run.refused, died)
 
 
 @attrs.frozen
 class _Recovery:
-    """One recovery under way: what is recorded of each session, and what became of those that were found."""
+    """One recovery: the recorded heads of each session, and the results so far."""
 
     state: Folder
     ledger: WorkspaceLedger
     sealer: Sealer
     heads: Mapping[str, Sequence[Head]]
     closed: dict[str, int] = attrs.field(factory=dict)
-    removed: list[Removed] = attrs.field(factory=list)
+    removed: list[RemovedSession] = attrs.field(factory=list)
     refused: dict[str, DomainError] = attrs.field(factory=dict)
 
-    def end(self, found: Listed) -> None:
-        """End or remove a session that nobody writes."""
+    def end(self, found: SessionSummary) -> None:
+        """End or remove a session without a writer."""
         heads = self.heads.get(found.id, ())
         try:
             if _is_unbegun(found):
@@ -204,13 +204,13 @@ class _Recovery:
             if not self._is_elsewhere(found, problem.error):
                 self.refused[found.id] = problem.error
 
-    def _set_aside(self, found: Listed, heads: Sequence[Head]) -> None:
+    def _set_aside(self, found: SessionSummary, heads: Sequence[Head]) -> None:
         if mended := set_torn_aside(self.state, found.id, self.sealer, heads):
             _, ledger = mended
             write_head(self.ledger, found.id, ledger.size, ledger.head, "ended")
 
-    def mend(self, told: Told, found: Listed | None, process: Process | None) -> None:
-        """Record the head of a session that ended and whose process died before it told, and report a lost one."""
+    def mend(self, told: SessionRecord, found: SessionSummary | None, process: Process | None) -> None:
+        """Record the head of an ended session whose process died before it recorded it, and report a lost one."""
         if told.state != "open":
             return
         if found is None and not self.state.exists(f"sessions/{told.id}"):
@@ -219,25 +219,25 @@ class _Recovery:
         elif found and found.state == "ended" and process and process.state == "died":
             write_head(self.ledger, found.id, found.events, found.head, "ended")
 
-    def _is_elsewhere(self, found: Listed, problem: DomainError) -> bool:
-        """Say whether somebody else has the session by now, or was quicker to end it or to remove it."""
+    def _is_elsewhere(self, found: SessionSummary, problem: DomainError) -> bool:
+        """Return whether another process has the session now, or has ended or removed it."""
         if problem.code in ("LEDGER_LOCKED", "SESSION_ENDED"):
             return True
         try:
             with folder_of(self.state, found.id) as folder:
-                return _is_unbegun(found) and has_begun(folder)
+                return _is_unbegun(found) and has_events(folder)
         except LedgerError:
             return True
 
 
-def _is_unbegun(found: Listed) -> bool:
-    """Say whether a session that nobody writes has no event; one that is damaged may have any."""
+def _is_unbegun(found: SessionSummary) -> bool:
+    """Return whether a session without a writer has no event; a damaged one may have some."""
     return not found.events and found.state in ("empty", "interrupted")
 
 
 def _heads(place: Path) -> dict[str, list[Head]]:
     heads: dict[str, list[Head]] = {}
-    for head in recorded(place):
+    for head in list_heads(place):
         heads.setdefault(head.session, []).append(head)
     return heads
 

@@ -1,4 +1,4 @@
-"""Erasing sealed values lawfully: the ledger says so first, then their bytes go; its lines stay, and all proofs."""
+"""Erase sealed values lawfully: the ledger records it first, then their bytes are deleted; lines and proofs stay."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -15,15 +15,15 @@ from deedbook.format.reader import read
 from deedbook.format.sealed import SALT_BYTES, digests_in
 from deedbook.workspace.site import Site
 
-from .finishing import finish, promised
-from .opening import OWN, opened
+from .finishing import finish, pending_cleanup
+from .opening import OWN, open_ledger
 
 TYPE: Final = "payload.erased"
 
 
 @attrs.frozen
 class Copy:
-    """Another sealing of a value that was erased: in which ledger, with which digest, and in which event, if any."""
+    """Another sealed copy of an erased value: its ledger, its digest, and its event, if any."""
 
     ledger: str
     digest: str
@@ -31,24 +31,24 @@ class Copy:
 
 
 @attrs.frozen
-class Erased:
-    """What an erasure did: the digests by event, those whose bytes went now, and what else has the same values."""
+class ErasureResult:
+    """The result of an erasure: the digests by event, those that were deleted now, and other copies of the values."""
 
     events: Mapping[int, tuple[str, ...]]
     deleted: tuple[str, ...]
     copies: tuple[Copy, ...]
 
 
-def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason: str, by: str) -> Erased:
-    """Erase the sealed values of the ledger *name*: of event *seq*, that with *digest*, or all.
+def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason: str, by: str) -> ErasureResult:
+    """Erase the sealed values of the ledger *name*: of event *seq*, the one with *digest*, or all.
 
-    Values that are sealed inside them go with them. Where it was done already, nothing is written. Raises
-    `LedgerError`: ``ERASE_REFUSED`` if there is no such sealed value, and as `opened` does.
+    Values sealed inside them are erased, too. If they were erased before, nothing is written. Raises `LedgerError`:
+    ``ERASE_REFUSED`` if there is no such sealed value, and as `open_ledger` does.
     """
-    with Folder.at(site.state) as state, promised(state, name):
+    with Folder.at(site.state) as state, pending_cleanup(state, name):
         finish(state, name)
-        with opened(site, name, by) as ledger:
-            chosen, before = _chosen(ledger.folder, seq, digest)
+        with open_ledger(site, name, by) as ledger:
+            chosen, before = _select(ledger.folder, seq, digest)
             if not chosen:
                 raise LedgerError(fault("ERASE_REFUSED", _nothing(seq, digest), place=ledger.folder.path))
             values = [
@@ -57,20 +57,20 @@ def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason:
             new = {at: tuple(each for each in digests if each not in before) for at, digests in chosen.items()}
             payloads: list[dict[str, Any]] = [{"seq": at, "digests": list(new[at])} for at in new if new[at]]
             if payloads:
-                ledger.say({TYPE: payloads}, reason)
+                ledger.append_events({TYPE: payloads}, reason)
         done = finish(state, name)
     gone = {each for digests in chosen.values() for each in digests}
-    return Erased(chosen, tuple(done.erased), tuple(_copies(site.state, values, gone)))
+    return ErasureResult(chosen, tuple(done.erased), tuple(_copies(site.state, values, gone)))
 
 
 def _nothing(seq: int | None, digest: str | None) -> str:
     where = f"event {seq}" if seq is not None else "the ledger"
     what = f"no sealed value {digest}" if digest else "no sealed value"
-    return f"{what} is in {where}; what stands in a line is taken out with `deedbook ledger excise`"
+    return f"{what} is in {where}; remove a payload from its line with `deedbook ledger excise`"
 
 
-def _chosen(folder: Folder, seq: int | None, digest: str | None) -> tuple[dict[int, tuple[str, ...]], set[str]]:
-    """Return the wanted digests by event, with those inside them, and all that were erased before."""
+def _select(folder: Folder, seq: int | None, digest: str | None) -> tuple[dict[int, tuple[str, ...]], set[str]]:
+    """Return the selected digests by event, with those inside them, and all that were erased before."""
     found: dict[int, tuple[str, ...]] = {}
     before: set[str] = set()
     for event in read(folder):
@@ -85,7 +85,7 @@ def _chosen(folder: Folder, seq: int | None, digest: str | None) -> tuple[dict[i
 
 
 def _inside(folder: Folder, digests: Iterator[str]) -> Iterator[str]:
-    """Yield *digests* and those that are sealed inside the values."""
+    """Yield *digests* and those of values sealed inside them."""
     for digest in digests:
         yield digest
         value = _value(folder, digest)
@@ -94,7 +94,7 @@ def _inside(folder: Folder, digests: Iterator[str]) -> Iterator[str]:
 
 
 def _value(folder: Folder, digest: str) -> bytes | None:
-    """Return a sealed value's canonical bytes; ``None`` where they are gone, or cannot be read."""
+    """Return a sealed value's canonical bytes; ``None`` if they are missing or unreadable."""
     with suppress(OSError, DeedbookError):
         return folder.read(f"sealed/{digest}", limit=MAX_BYTES + SALT_BYTES)[SALT_BYTES:]
     return None
@@ -104,7 +104,7 @@ def _value(folder: Folder, digest: str) -> bytes | None:
 
 
 def _copies(state: Path, values: Collection[bytes], gone: Collection[str]) -> Iterator[Copy]:
-    """Yield the other sealings of *values* in the ledgers of a *state* folder: each was salted anew."""
+    """Yield the other sealed copies of *values* in the ledgers of a *state* folder: each has its own salt."""
     sizes, wanted = {len(value) + SALT_BYTES for value in values}, set(values)
     for name in (OWN, *_sessions(state)) if wanted else ():
         with Folder.at(state / (name if name == OWN else f"sessions/{name}")) as folder:
@@ -126,7 +126,7 @@ def _files(folder: Folder, sizes: Collection[int]) -> list[str]:
 
 
 def _places(folder: Folder, digests: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Yield in which event each of *digests* stands."""
+    """Yield the event of each of *digests*."""
     with suppress(DeedbookError, FileNotFoundError):
         for event in read(folder):
             if event.type != TYPE:

@@ -1,4 +1,4 @@
-"""Taking the payload of an event out of its line: the last resort for what was never sealed and must not stay."""
+"""Remove the payload of an event from its line: the last resort for values that were never sealed and must not stay."""
 
 from typing import Any, Final
 
@@ -7,41 +7,41 @@ from deedbook.format.events import EXCISED_KEY, UNEXCISABLE, Line
 from deedbook.format.files import Folder
 from deedbook.workspace.site import Site
 
-from .finishing import finish, promised
-from .opening import OWN, opened
+from .finishing import finish, pending_cleanup
+from .opening import OWN, open_ledger
 
 TYPE: Final = "ledger.excised"
 
 
-def looked_at(site: Site, name: str, seq: int, by: str) -> Line:
-    """Return the line whose payload would be taken out; raises `LedgerError` where it would be refused."""
-    with opened(site, name, by) as ledger:
+def preview(site: Site, name: str, seq: int, by: str) -> Line:
+    """Return the line whose payload would be removed; raises `LedgerError` where that would be refused."""
+    with open_ledger(site, name, by) as ledger:
         line = ledger.line(seq)
         _refuse(line, name, ended=ledger.ledger.ended)
     return line
 
 
 def excise(site: Site, name: str, seq: int, *, reason: str, by: str) -> Line:
-    """Take the payload of event *seq* out of the ledger *name*, after saying so; return the line as it was.
+    """Remove the payload of event *seq* from the ledger *name*, after recording that; return the line as it was.
 
-    Its sealed values are deleted, too. Where it was begun before, it is finished. Raises `LedgerError`:
-    ``EXCISE_REFUSED`` for a payload that the ledger stands on, and as `opened` does.
+    Its sealed values are deleted, too. An excision that was started before is finished. Raises `LedgerError`:
+    ``EXCISE_REFUSED`` for a payload that the ledger depends on, and as `open_ledger` does.
     """
-    with Folder.at(site.state) as state, promised(state, name):
+    with Folder.at(site.state) as state, pending_cleanup(state, name):
         finish(state, name)
-        with opened(site, name, by) as ledger:
+        with open_ledger(site, name, by) as ledger:
             line = ledger.line(seq)
             _refuse(line, name, ended=ledger.ledger.ended)
             if EXCISED_KEY.encode() not in line.payload[:16]:
                 told: dict[str, Any] = {"seq": seq, "payload_hash": line.payload_hash, "size": len(line.payload)}
-                ledger.say({TYPE: [told]}, reason)
+                ledger.append_events({TYPE: [told]}, reason)
         finish(state, name)
     return line
 
 
 def _refuse(line: Line, name: str, *, ended: bool) -> None:
     if line.event_type.startswith(UNEXCISABLE):
-        why = f"{line.event_type} holds what the ledger, its proofs or a person's consent stand on; it stays"
+        why = f"{line.event_type} is needed by the ledger, its proofs or a person's consent; it stays"
         raise LedgerError(fault("EXCISE_REFUSED", why))
     if name != OWN and not ended:
         why = f"session {name} has not ended; end it first: deedbook sessions close {name}"

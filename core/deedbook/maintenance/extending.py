@@ -1,4 +1,4 @@
-"""Telling features that lines were added to a finished ledger, or that a payload was taken out of one."""
+"""Notify features that lines were added to a finished ledger, or that a payload was removed from one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +16,14 @@ from deedbook.workspace.site import Site
 
 from .log_presence import FEATURE as LOG
 from .log_presence import has_log
-from .opening import own
+from .opening import open_workspace_ledger
 
 
-def tell_extended(workspace: Workspace, name: str, report: Callable[[DomainError], None]) -> None:
-    """Tell features that lines were added to the ledger *name*; *report* takes what fails, which undoes nothing."""
+def notify_extended(workspace: Workspace, name: str, report: Callable[[DomainError], None]) -> None:
+    """Notify features that lines were added to the ledger *name*; *report* receives errors, which undo nothing."""
     try:
         features = Features.installed()
-        with own(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
+        with open_workspace_ledger(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
             if has_log(state, ledger, CheckpointSettings.read(workspace.checkpoints, workspace.root)):
                 features.require(LOG)
     except DeedbookError as problem:
@@ -36,9 +36,9 @@ def tell_extended(workspace: Workspace, name: str, report: Callable[[DomainError
 
 
 def refuse_missing(state: Path) -> None:
-    """Raise `BindingError` if the state folder holds what a feature wrote that is not installed.
+    """Raise `BindingError` if the state folder holds files of a feature that is not installed.
 
-    That feature would have to remove its copies of a payload that is taken out of a ledger.
+    That feature would have to remove its copies of an excised payload.
     """
     catalogue = discover()
     for name, known in canonical.decode((data_folder("known") / "features.json").read_bytes()).items():
@@ -48,5 +48,5 @@ def refuse_missing(state: Path) -> None:
 
 
 def renew_pages(workspace: Workspace, name: str) -> None:
-    """Let features write anew what they rendered from the ledger *name*; raises what prevents one of them."""
+    """Let features render again what they rendered from the ledger *name*; raises the first error."""
     Features.installed().demand("pages_renewed", workspace=workspace, name=name)

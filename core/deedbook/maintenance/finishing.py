@@ -1,7 +1,7 @@
-"""What was promised in a ledger and is not done yet: sealed files to be deleted, payloads to be taken out of lines.
+"""Finish recorded erasures and excisions: delete sealed files, and remove payloads from their lines.
 
-The event that says so is written first and is durable; then it is done here, as often as needed: whoever is killed
-half-way is followed by the next who opens the ledger for this, or by a recovery.
+The event is written first and is durable; then the work is done here, as often as needed: after a crash, the next
+process that opens the ledger for this, or a recovery, finishes it.
 """
 
 import os
@@ -23,64 +23,64 @@ from deedbook.ledger.ledger import LOCK_SECONDS, TURN_SECONDS
 from deedbook.plugins.features import Features
 
 FOLDER: Final = "unfinished"
-"""Where a state folder has a file for each ledger in which something is being erased or taken out."""
+"""The folder of a state folder with a file for each ledger with unfinished work."""
 _PROMISES: Final = (b',"event_type":"payload.erased"', b',"event_type":"ledger.excised"')
 
 
 @attrs.define
-class Done:
-    """What was done: the digests of the sealed values that are gone, and the seqs of the payloads that are."""
+class CleanupResult:
+    """The result: the digests of deleted sealed values, and the seqs of removed payloads."""
 
     erased: list[str] = attrs.field(factory=list)
     excised: list[int] = attrs.field(factory=list)
 
 
 @contextmanager
-def promised(state: Folder, name: str) -> Iterator[None]:
-    """Remember, durably, that there may be something to finish in the ledger *name* until this block ends well."""
+def pending_cleanup(state: Folder, name: str) -> Iterator[None]:
+    """Mark the ledger *name*, durably, as unfinished until this block ends without an error."""
     state.replace(f"{FOLDER}/{name}", b"")
     yield
     with suppress(FileNotFoundError):
         state.remove(f"{FOLDER}/{name}")
 
 
-def unfinished(state: Folder) -> list[str]:
-    """Return the names of ledgers in which something was begun and perhaps not finished."""
+def list_unfinished(state: Folder) -> list[str]:
+    """Return the names of ledgers whose erasure or excision may be unfinished."""
     try:
         return [found.name for found in state.scan(FOLDER) if not found.folder and found.name != DRAFT]
     except FileNotFoundError:
         return []
 
 
-def finish_all(state: Folder) -> dict[str, Done]:
-    """Finish what can be finished now in a *state* folder; a ledger that somebody writes is left for the next time."""
+def finish_all(state: Folder) -> dict[str, CleanupResult]:
+    """Finish what can be finished now in a *state* folder; a ledger with a writer is left for the next time."""
     done = {}
-    for name in unfinished(state):
-        with suppress(LedgerError), promised(state, name):
+    for name in list_unfinished(state):
+        with suppress(LedgerError), pending_cleanup(state, name):
             done[name] = finish(state, name)
     return done
 
 
-def finish(state: Folder, name: str) -> Done:
-    """Do all that the ledger *name* says is to be done and is not; raises `LedgerError` or `OSError`.
+def finish(state: Folder, name: str) -> CleanupResult:
+    """Do all recorded and unfinished work of the ledger *name*; raises `LedgerError` or `OSError`.
 
-    *name* is a session's id, or ``workspace``. ``LEDGER_LOCKED`` while somebody writes it.
+    *name* is a session's id, or ``workspace``. ``LEDGER_LOCKED`` while the ledger has a writer.
     """
     path = name if name == "workspace" else f"sessions/{name}"
     try:
         folder = state.sub(path)
     except FileNotFoundError:
         raise LedgerError(fault("SESSION_NOT_FOUND", f"there is no ledger {name!r}")) from None
-    with folder, _held(folder, TURN_SECONDS if name == "workspace" else LOCK_SECONDS) as fd:
-        done = _finished(folder, fd)
+    with folder, _lock_file(folder, TURN_SECONDS if name == "workspace" else LOCK_SECONDS) as fd:
+        done = _finish_file(folder, fd)
     if done.excised:
         Features.installed().demand("payload_removed", state=state, name=name)
     return done
 
 
 @contextmanager
-def _held(folder: Folder, seconds: float) -> Iterator[int]:
-    """Open the ledger's file under its lock; the file that has the name, not one that was replaced meanwhile."""
+def _lock_file(folder: Folder, seconds: float) -> Iterator[int]:
+    """Open the ledger's file under its lock: the file that has the name now, not a replaced one."""
     while True:
         fd = folder.append(LEDGER_FILE, create=False)
         try:
@@ -92,8 +92,8 @@ def _held(folder: Folder, seconds: float) -> Iterator[int]:
             os.close(fd)
 
 
-def _finished(folder: Folder, fd: int) -> Done:
-    place, done = place_of(folder), Done()
+def _finish_file(folder: Folder, fd: int) -> CleanupResult:
+    place, done = place_of(folder), CleanupResult()
     erased, wanted = _promises(fd, place)
     standing: dict[int, Line] = {}
     if wanted:
@@ -109,7 +109,7 @@ def _finished(folder: Folder, fd: int) -> Done:
 
 
 def _promises(fd: int, place: str) -> tuple[set[str], dict[int, str]]:
-    """Return what is to be erased (digests), and what is to be taken out: each event's seq and its payload's hash."""
+    """Return the digests to erase, and the payloads to remove: each event's seq and its payload's hash."""
     erased: set[str] = set()
     wanted: dict[int, str] = {}
     for _, raw in _lines(fd):
@@ -130,13 +130,13 @@ def _lines(fd: int) -> Iterator[tuple[int, bytes]]:
 def _sound(raw: bytes, wanted: str, place: str) -> Line:
     line = split_line(raw, place=place)
     if not line.sound or line.payload_hash != wanted:
-        why = f"event {line.seq} is not what its excision names; nothing was taken out. Verify it"
+        why = f"event {line.seq} does not match its excision; nothing was removed. Verify it"
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
     return line
 
 
 def _renew(folder: Folder, fd: int, standing: dict[int, Line]) -> None:
-    """Put a copy without these payloads in the file's place, in one step; who has the old one open notices."""
+    """Replace the file by a copy without these payloads, in one step; readers of the old one notice."""
     with os.fdopen(os.dup(fd), "rb") as old:
         old.seek(0)
         lines = (_without(raw, standing[seq]) if seq in standing else raw for seq, raw in enumerate(old))
@@ -148,7 +148,7 @@ def _without(raw: bytes, line: Line) -> bytes:
 
 
 def _delete(folder: Folder, digests: set[str]) -> list[str]:
-    """Delete sealed files and make that durable; return those that were there."""
+    """Delete sealed files durably; return those that existed."""
     gone = []
     for digest in sorted(digests):
         with suppress(FileNotFoundError):

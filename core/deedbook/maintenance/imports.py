@@ -1,7 +1,7 @@
-"""Old ledgers that were taken into a workspace: where their bytes are, and who took them in.
+"""Imported old ledgers of a workspace: their bytes, and who imported them.
 
-The workspace ledger tells of each (``ledger.imported``); the bytes lie in ``imported/<sha256>/`` of the state folder,
-read-only. They are never rewritten: readers get present events. ``deedbook-legacy`` takes ledgers in.
+The workspace ledger has an event for each (``ledger.imported``); the bytes are in ``imported/<sha256>/`` of the state
+folder, read-only. They are never rewritten: readers upcast the events. ``deedbook-legacy`` imports ledgers.
 """
 
 import os
@@ -13,25 +13,25 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from deedbook.format.files import Folder
-from deedbook.format.reader import Listed, read
-from deedbook.format.sealed import opened
+from deedbook.format.reader import SessionSummary, read
+from deedbook.format.sealed import open_values
 
 FOLDER: Final = "imported"
 FILE: Final = "events.jsonl"
 PENDING: Final = "events.jsonl.pending"
-"""What the bytes are called until the workspace ledger tells of them."""
+"""The name of the file until the workspace ledger has its event."""
 TOLD: Final = "ledger.imported"
 Verdict: TypeAlias = Literal["sound", "unsound", "unhashed"]
 
 
 @attrs.frozen
-class Imported:
-    """An old ledger that was taken in: what its ``ledger.imported`` says, and when that was written."""
+class ImportedLedger:
+    """An imported old ledger: the content of its ``ledger.imported``, and the time of that event."""
 
     sha256: str
     size: int
     format: str
-    sessions: tuple[Listed, ...]
+    sessions: tuple[SessionSummary, ...]
     name: str
     by: str
     verdict: Verdict
@@ -39,40 +39,40 @@ class Imported:
     as_is: str | None = None
 
     def place(self, state: Path) -> Path:
-        """Return where its bytes are in a *state* folder."""
+        """Return the path of its bytes in a *state* folder."""
         folder = state / FOLDER / self.sha256
         pending = folder / PENDING
         return pending if pending.exists() and not (folder / FILE).exists() else folder / FILE
 
     def session(self, state: Path, name: str) -> Path:
-        """Return where one of its sessions is read from."""
+        """Return the path to read one of its sessions from."""
         place = self.place(state)
         return place if len(self.sessions) == 1 else Path(f"{place}#{name}")
 
 
-def imports(state: Path) -> list[Imported]:
-    """Return the old ledgers that were taken into a *state* folder, in order; raises `LedgerError` as `read` does."""
-    found: dict[str, Imported] = {}
+def list_imports(state: Path) -> list[ImportedLedger]:
+    """Return the imported ledgers of a *state* folder, in order; raises `LedgerError` as `read` does."""
+    found: dict[str, ImportedLedger] = {}
     with suppress(FileNotFoundError), Folder.at(state / "workspace") as folder:
         for event in read(folder):
             if event.type == TOLD:
-                each = _imported(opened(folder, dict(event.payload)), event.ts)
+                each = _parse_import(open_values(folder, dict(event.payload)), event.ts)
                 found.setdefault(each.sha256, each)
     return list(found.values())
 
 
-def _imported(said: dict[str, Any], ts: str) -> Imported:
+def _parse_import(said: dict[str, Any], ts: str) -> ImportedLedger:
     sessions = tuple(
-        Listed(each["session"], "ended" if each["ended"] else "interrupted", each["started"], each["latest"],
+        SessionSummary(each["session"], "ended" if each["ended"] else "interrupted", each["started"], each["latest"],
                each["events"]) for each in said["sessions"]
     )  # fmt: skip
     names = ("sha256", "size", "format", "by", "verdict")
-    return Imported(**{name: said[name] for name in names}, sessions=sessions, name=said["from"], ts=ts,
+    return ImportedLedger(**{name: said[name] for name in names}, sessions=sessions, name=said["from"], ts=ts,
                     as_is=said.get("as_is"))  # fmt: skip
 
 
-def find(known: Sequence[Imported], name: str) -> list[tuple[Imported, Listed]]:
-    """Return the sessions that *name* is, or else begins: an id, or ``SHA256#ID``, where the hash may be cut short."""
+def find(known: Sequence[ImportedLedger], name: str) -> list[tuple[ImportedLedger, SessionSummary]]:
+    """Return the sessions for *name*: an id, or ``SHA256#ID``, where the hash may be abbreviated, or a beginning."""
     sha, sign, identity = name.partition("#")
     among = [each for each in known if each.sha256.startswith(sha)] if sign else known
     wanted = identity if sign else name
@@ -82,10 +82,13 @@ def find(known: Sequence[Imported], name: str) -> list[tuple[Imported, Listed]]:
 
 
 def settle(state: Folder) -> None:
-    """Give the bytes of recorded imports that were killed their own name; raises `LedgerError` as `imports` does."""
+    """Give the files of recorded imports their final name, where a process died before that.
+
+    Raises `LedgerError` as `list_imports` does.
+    """
     pending = [name for name in _folders(state) if state.exists(f"{FOLDER}/{name}/{PENDING}")]
     if pending:
-        told = {each.sha256 for each in imports(Path(state.path))}
+        told = {each.sha256 for each in list_imports(Path(state.path))}
         for name in told.intersection(pending):
             finish(state, name)
 
@@ -98,7 +101,7 @@ def _folders(state: Folder) -> list[str]:
 
 
 def finish(state: Folder, sha256: str) -> None:
-    """Give the bytes of an old ledger their own name, now that the workspace ledger tells of them."""
-    with suppress(FileNotFoundError), state.held(f"{FOLDER}/{sha256}") as folder:
+    """Give the file of an old ledger its final name, after the workspace ledger has its event."""
+    with suppress(FileNotFoundError), state.hold(f"{FOLDER}/{sha256}") as folder:
         os.rename(PENDING, FILE, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)

@@ -1,4 +1,4 @@
-"""Whether a workspace has a log, so that everything that writes its ledgers keeps the log up to date."""
+"""Detect whether a workspace has a log, so that every writer of its ledgers keeps the log up to date."""
 
 import os
 from itertools import islice
@@ -18,9 +18,9 @@ _MARKS: Final = (b'"event_type":"ledger.checkpoint"', b'"event_type":"ledger.key
 
 
 def has_log(state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings, *, last: int = _LAST_LINES) -> bool:
-    """Say whether the workspace has a log: any of its traces will do, so that taking one away does not end it.
+    """Return whether the workspace has a log: any trace is enough, so that removing one does not end it.
 
-    Of the ledger, the *last* lines are looked at.
+    Only the *last* lines of the ledger are checked.
     """
     if state.exists(CHECKPOINT_FILE) or (settings.key and settings.key.exists()):
         return True
@@ -37,15 +37,15 @@ def _key_names(place: Path) -> list[str]:
 
 
 class LogWatch:
-    """Notices when a workspace gets a log; the ledger is looked at once, its other traces every time."""
+    """Detects when a workspace gets a log; the ledger is checked once, its other traces every time."""
 
     def __init__(self, state: Folder, ledger: WorkspaceLedger, settings: CheckpointSettings) -> None:
         self._state, self._ledger, self._settings = state, ledger, settings
         self._lock = Lock()
         self._looked = self._found = False
 
-    def found(self) -> bool:
-        """Say whether there is a log by now."""
+    def is_present(self) -> bool:
+        """Return whether there is a log now."""
         with self._lock:
             if not self._found:
                 last = 0 if self._looked else _LAST_LINES

@@ -1,4 +1,4 @@
-"""A finished ledger, opened to have something said about it: a session's under its lock, or the workspace's."""
+"""Open a finished ledger to append events about it: a session's under its lock, or the workspace's."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,19 +23,19 @@ from deedbook.workspace.site import Site
 from .closing import folder_of, write_head
 
 OWN: Final = "workspace"
-"""What the workspace's own ledger is called."""
+"""The name of the workspace's own ledger."""
 
 
 @attrs.frozen(eq=False)
-class Opened:
-    """A ledger that is open for events about its own: *folder* is its, *by* acts."""
+class OpenLedger:
+    """A ledger that is open for events about itself, with its *folder*; *by* is the acting person."""
 
     name: str
     folder: Folder
     ledger: Chain
     by: str
 
-    def say(self, told: Mapping[str, list[dict[str, Json]]], reason: str) -> int:
+    def append_events(self, told: Mapping[str, list[dict[str, Json]]], reason: str) -> int:
         """Write events of these types with these payloads, durably, under the root; return the seq of the last."""
         says = {"reason": reason, "by": self.by}
         entries = [
@@ -57,33 +57,33 @@ class Opened:
 
 
 @contextmanager
-def opened(site: Site, name: str, by: str, sealer: Sealer | None = None) -> Iterator[Opened]:
-    """Open the ledger *name*: the id of a session that nobody writes, or `OWN`; afterwards its head is recorded.
+def open_ledger(site: Site, name: str, by: str, sealer: Sealer | None = None) -> Iterator[OpenLedger]:
+    """Open the ledger *name*: the id of a session without a writer, or `OWN`; its head is recorded at the end.
 
-    Without *sealer* nothing is sealed, but the values of secrets are marked. Raises `LedgerError`: ``LEDGER_LOCKED``
-    while a session is open, ``SESSION_NOT_FOUND``, ``LEDGER_UNSOUND`` if lines are gone that were recorded.
+    Without *sealer* nothing is sealed, but the values of secrets are masked. Raises `LedgerError`: ``LEDGER_LOCKED``
+    while a session is open, ``SESSION_NOT_FOUND``, ``LEDGER_UNSOUND`` if recorded lines are missing.
     """
     sealer = sealer or _plain(site)
     with Folder.at(site.state) as state:
         if name == OWN:
-            with own(site, sealer) as shared, state.sub(OWN) as folder:
-                yield Opened(name, folder, shared, by)
+            with open_workspace_ledger(site, sealer) as shared, state.sub(OWN) as folder:
+                yield OpenLedger(name, folder, shared, by)
             return
         refuse_cut(Path(state.path), name)
         ledger = Ledger.reopen(folder_of(state, name), sealer=sealer)
         before = ledger.size
         try:
             with folder_of(state, name) as folder:
-                yield Opened(name, folder, ledger, by)
+                yield OpenLedger(name, folder, ledger, by)
         finally:
             ledger.close()
         if ledger.size > before:
-            with own(site) as shared:
+            with open_workspace_ledger(site) as shared:
                 write_head(shared, name, ledger.size, ledger.head, "ended" if ledger.ended else "interrupted")
 
 
 @contextmanager
-def own(site: Site, sealer: Sealer | None = None) -> Iterator[WorkspaceLedger]:
+def open_workspace_ledger(site: Site, sealer: Sealer | None = None) -> Iterator[WorkspaceLedger]:
     """Open the workspace's own ledger; without *sealer* nothing is sealed by rules. Raises `DeedbookError`."""
     with open_site_ledger(site, sealer or _plain(site)) as ledger:
         yield ledger

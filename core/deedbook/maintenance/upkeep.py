@@ -1,30 +1,28 @@
-"""Doing one thing to a workspace's ledgers without opening the workspace: its own ledger, a session to be ended."""
+"""Maintain a workspace's ledgers without opening the workspace: end, mend or discard a session."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
-from deedbook.ledger.journal import Torn
+from deedbook.ledger.journal import TornTail
 from deedbook.ledger.ledger import Ledger
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.site import Site
 
-from .closing import Removed, close, remove, set_torn_aside, write_head
-from .extending import tell_extended
+from .closing import RemovedSession, close, remove, set_torn_aside, write_head
+from .extending import notify_extended
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
 
 
 def close_session(workspace: "Workspace", identity: str, failed: Callable[[DomainError], None] | None = None) -> int:
-    """End a session whose process died; return how many of its calls have an unknown outcome.
+    """End a session whose process died; return the number of its calls with an unknown outcome.
 
-    Where the workspace has a log, a checkpoint covers the session then; *failed* is called with why there is none.
-
-    Raises `LedgerError`: ``LEDGER_LOCKED`` while somebody writes it, ``SESSION_ENDED`` if it has ended,
-    ``SESSION_NOT_FOUND``, and ``LEDGER_UNSOUND``, having written nothing, if lines are gone that the workspace ledger
-    recorded.
+    If the workspace has a log, a checkpoint then covers the session; *failed* is called with the reason if not. Raises
+    `LedgerError`: ``LEDGER_LOCKED`` while it has a writer, ``SESSION_ENDED`` if it has ended, ``SESSION_NOT_FOUND``,
+    and ``LEDGER_UNSOUND``, having written nothing, if recorded lines are missing.
     """
     with Folder.at(workspace.state) as state:
         unknown, ledger = close(state, identity, Site.of(workspace).sealer())
@@ -35,9 +33,9 @@ def close_session(workspace: "Workspace", identity: str, failed: Callable[[Domai
 def mend_session(
     workspace: "Workspace", identity: str, failed: Callable[[DomainError], None] | None = None
 ) -> int | None:
-    """Set aside what follows the last line of a session that has ended; return how many bytes, ``None`` if none do.
+    """Set aside the bytes after the last line of an ended session; return their number, ``None`` if there are none.
 
-    Otherwise as `close_session`.
+    Otherwise like `close_session`.
     """
     with Folder.at(workspace.state) as state:
         found = set_torn_aside(state, identity, Site.of(workspace).sealer())
@@ -51,22 +49,22 @@ def _tell(workspace: "Workspace", ledger: Ledger, state: str, failed: Callable[[
     """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it."""
     with open_own_ledger(workspace) as own:
         write_head(own, ledger.session_id, ledger.size, ledger.head, state)
-    tell_extended(workspace, ledger.session_id, failed or _unheard)
+    notify_extended(workspace, ledger.session_id, failed or _ignore)
 
 
-def _unheard(_: DomainError) -> None:
-    """Nobody is told."""
+def _ignore(_: DomainError) -> None:
+    """Ignore the error."""
 
 
-def discard_session(workspace: "Workspace", identity: str) -> Removed | None:
-    """Remove the folder of a session that never began; ``None`` if it has begun, and then nothing is changed.
+def discard_session(workspace: "Workspace", identity: str) -> RemovedSession | None:
+    """Remove the folder of a session that never began; return ``None``, without a change, if it has begun.
 
-    What its first write left is kept beside the workspace's own ledger, which records it. Raises `LedgerError`:
-    ``LEDGER_LOCKED`` while somebody begins it, ``LEDGER_UNSOUND`` if the workspace ledger recorded events of it or more
-    than a ledger without a whole line is in the folder, ``SESSION_NOT_FOUND``.
+    Its incomplete first write is kept beside the workspace's own ledger, which records it. Raises `LedgerError`:
+    ``LEDGER_LOCKED`` while another process begins it, ``LEDGER_UNSOUND`` if the workspace ledger recorded events of it
+    or the folder has more than a ledger without a whole line, ``SESSION_NOT_FOUND``.
     """
 
-    def keep(session: str, torn: bytes) -> Torn:
+    def keep(session: str, torn: bytes) -> TornTail:
         with open_own_ledger(workspace) as own:
             return own.keep(session, torn)
 

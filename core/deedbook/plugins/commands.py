@@ -8,14 +8,18 @@ line that help shows, and ``SECTION = "Record"`` in the module chooses the secti
 import re
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
-from importlib.metadata import EntryPoint, distributions
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from deedbook.format.errors import BindingError, describe, fault
+
+from .groups import distribution_name
+
+if TYPE_CHECKING:
+    from importlib_metadata import EntryPoint
 
 GROUP: Final = "deedbook.commands"
 _DOCSTRING: Final = re.compile(r'\s*(?:#.*\n\s*)*[rR]?"""\s*(.+?)\s*(?:\n|""")')
@@ -37,6 +41,8 @@ class OfferedCommand:
             why = f"is offered by {' and '.join(self.owners)}; uninstall all but one"
             raise BindingError(fault("PLUGIN_BROKEN", f"deedbook {self._words} {why}"))
         try:
+            from importlib_metadata import EntryPoint
+
             return EntryPoint(self.name, self.targets[0], GROUP).load()
         except KeyboardInterrupt:
             raise
@@ -77,15 +83,17 @@ def find_commands() -> dict[str, OfferedCommand]:
     }
 
 
-def entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
+def entry_points(group: str) -> Iterator[tuple[str, "EntryPoint"]]:
     """Yield the entry points of a *group*, each with its distribution; unreadable distributions have none."""
+    from importlib_metadata import distributions
+
     seen: set[str] = set()
     for distribution in distributions():
         try:
             text = distribution.read_text("entry_points.txt") or ""
             if group not in text:
                 continue
-            owner = distribution.name
+            owner = distribution_name(distribution)
             points: Iterable[EntryPoint] = distribution.entry_points.select(group=group)
         except Exception:  # noqa: BLE001, S112 - a partly removed package must not stop every command
             continue

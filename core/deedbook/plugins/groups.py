@@ -1,8 +1,9 @@
 """The kinds of plugins, and how a distribution names those that it has."""
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 MARKER: Final = "agent_plugins.json"
 """What an installed Agent Plugin leaves in the metadata of its distribution: its root, and the files below it."""
@@ -23,3 +24,14 @@ GROUPS: Final[Mapping[str, str]] = MappingProxyType(
 FEATURE: Final = "feature"
 """The kind of what takes part in the life of sessions (`deedbook.contract.features`)."""
 ENTRY_POINTS: Final[Mapping[str, str]] = MappingProxyType({**GROUPS, FEATURE: "deedbook.features"})
+
+
+def normalise_name(name: str) -> str:
+    """Return a distribution's name in the form that indexes compare (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def distribution_name(distribution: Any) -> str:
+    """Return the normalised name (PEP 503), from the folder's name if possible: parsing metadata is much slower."""
+    quick = getattr(distribution, "_normalized_name", None)
+    return normalise_name(quick or distribution.metadata["Name"])

@@ -98,9 +98,9 @@ class WorkspaceHost:
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
-    *workers* returns what runs programs; without it none is run: the charter is still being compiled. *variables* names
-    the environment variable of each secret. *asked* are the secrets that somebody wanted. *routes* returns what
-    `routing.routes.told` returns, where there is a charter.
+    *workers* returns the runner of programs; without it none runs, because the charter is still being compiled.
+    *variables* names the environment variable of each secret. *routes* returns the result of
+    `routing.routes.route_data`, if there is a charter.
     """
 
     def __init__(  # noqa: PLR0913 - what a workspace has, mostly given by name
@@ -155,12 +155,12 @@ class WorkspaceHost:
 
     def mask_object(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return a JSON object in which values of secrets are masked, in every encoding, as in a ledger."""
-        made: dict[str, Any] = decode(self._sealer.scrubbed(encode_payload(value)))
+        made: dict[str, Any] = decode(self._sealer.scrub(encode_payload(value)))
         return made
 
     def mask(self, text: str) -> str:
         """Return *text* with values of secrets masked."""
-        return self._sealer.marked(text)
+        return self._sealer.mark_secrets(text)
 
     def secret(self, name: str) -> HeldSecret:
         """Return a declared secret; raises `BindingError`."""
@@ -265,7 +265,7 @@ class WorkspaceHost:
         with ExitStack() as held:
             try:
                 with _translate_errors(place):
-                    folder = held.enter_context(self._folder.held(place))
+                    folder = held.enter_context(self._folder.hold(place))
             except OSError as problem:
                 why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
                 raise Failed("NOT_STARTED", why) from None

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
-from deedbook.format.files import Folder, Found
+from deedbook.format.files import DirectoryEntry, Folder
 
 from .groups import MARKER
 
@@ -66,7 +66,7 @@ class PackFolder(Folder):
             raise FileRefused(fault("PATH_REFUSED", "is no regular file", place=path))
         return os.fdopen(fd, "rb")
 
-    def scan(self, path: str = "") -> list[Found]:
+    def scan(self, path: str = "") -> list[DirectoryEntry]:
         """List a folder of the pack, sorted by name; missing files are left out."""
         return [found for name in self.names(path) if (found := self._stat(f"{path}/{name}" if path else name))]
 
@@ -110,14 +110,14 @@ class PackFolder(Folder):
         del data, expected, mode, synced
         raise FileRefused(fault("PATH_REFUSED", "belongs to an installed pack, which is only read", place=path))
 
-    def _stat(self, path: str) -> Found | None:
+    def _stat(self, path: str) -> DirectoryEntry | None:
         name = path.rpartition("/")[2]
         if path not in self._files:
-            return Found(name, folder=True, size=0)
+            return DirectoryEntry(name, folder=True, size=0)
         with suppress(OSError):
             seen = self._files[path].stat(follow_symlinks=self._linked)
             if stat.S_ISREG(seen.st_mode):
-                return Found(name, folder=False, size=seen.st_size)
+                return DirectoryEntry(name, folder=False, size=seen.st_size)
         return None
 
 

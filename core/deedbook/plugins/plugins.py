@@ -1,13 +1,11 @@
 """Installed plugins: a catalogue of entry points without imports; then single plugins, loaded and checked."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import importlib_metadata
 import orjson
 import pluggy
 
@@ -16,9 +14,11 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, describe, fault
 from deedbook.format.schema import data_folder, suggest
 
-from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER
+from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER, distribution_name, normalise_name
 
 if TYPE_CHECKING:
+    import importlib_metadata
+
     from .packs import PackFolder
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
@@ -33,7 +33,7 @@ class Offer:
     target: str
     distribution: str
     version: str
-    metadata: importlib_metadata.Distribution = attrs.field(repr=False)
+    metadata: "importlib_metadata.Distribution" = attrs.field(repr=False)
 
     @cached_property
     def editable(self) -> bool:
@@ -74,7 +74,7 @@ class Catalogue:
     offers: Mapping[tuple[str, str], Offer]
     clashes: Mapping[tuple[str, str], tuple[Offer, ...]]
     unreadable: tuple[str, ...] = ()
-    distributions: Mapping[str, importlib_metadata.Distribution] = attrs.field(factory=dict, repr=False)
+    distributions: Mapping[str, "importlib_metadata.Distribution"] = attrs.field(factory=dict, repr=False)
     hidden: tuple[str, ...] = ()
 
     def get(self, kind: str, name: str) -> Offer | None:
@@ -136,7 +136,7 @@ def _advice(kind: str, name: str) -> str:
     return "Correct the name, or pip install its plugin."
 
 
-def discover(distributions: Iterable[importlib_metadata.Distribution] | None = None) -> Catalogue:
+def discover(distributions: Iterable["importlib_metadata.Distribution"] | None = None) -> Catalogue:
     """Return the catalogue of installed distributions; imports no plugin.
 
     If two distributions have the same name, the first on the path counts, as for Python's own import. A distribution
@@ -145,11 +145,13 @@ def discover(distributions: Iterable[importlib_metadata.Distribution] | None = N
     found: dict[tuple[str, str], list[Offer]] = {}
     unreadable: list[str] = []
     hidden: list[str] = []
+    import importlib_metadata
+
     seen: dict[str, importlib_metadata.Distribution] = {}
     present: Iterable[Any] = importlib_metadata.distributions() if distributions is None else distributions
     for distribution in present:
         try:
-            name = _name(distribution)
+            name = distribution_name(distribution)
             offers = [] if name in seen else list(_offers(name, distribution))
         except Exception as problem:  # noqa: BLE001 - a partly removed package must not stop every command
             unreadable.append(_where(distribution, problem))
@@ -217,7 +219,7 @@ def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
 # --- reading metadata -------------------------------------------------------------------------------------------------
 
 
-def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterator[Offer]:
+def _offers(name: str, distribution: "importlib_metadata.Distribution") -> Iterator[Offer]:
     kinds = {group: kind for kind, group in ENTRY_POINTS.items()}
     points = [point for point in distribution.entry_points if point.group in kinds]
     version = distribution.version if points else ""
@@ -225,34 +227,23 @@ def _offers(name: str, distribution: importlib_metadata.Distribution) -> Iterato
         yield Offer(kinds[point.group], point.name, point.value, name, version, distribution)
 
 
-def normalise_name(name: str) -> str:
-    """Return a distribution's name in the form that indexes compare (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _name(distribution: importlib_metadata.Distribution) -> str:
-    """Return the normalised name (PEP 503), from the folder's name if possible: parsing metadata is much slower."""
-    quick = getattr(distribution, "_normalized_name", None)
-    return normalise_name(quick or distribution.metadata["Name"])
-
-
-def _home(distribution: importlib_metadata.Distribution) -> Any:
+def _home(distribution: "importlib_metadata.Distribution") -> Any:
     """Return the folder that a distribution is installed in."""
     return getattr(getattr(distribution, "_path", None), "parent", None)
 
 
-def _shadows(first: importlib_metadata.Distribution, distribution: importlib_metadata.Distribution) -> bool:
+def _shadows(first: "importlib_metadata.Distribution", distribution: "importlib_metadata.Distribution") -> bool:
     """Return whether *first*, in another folder, hides plugins of *distribution*."""
     if first is distribution or _home(first) == _home(distribution):
         return False
     return any(point.group in ENTRY_POINTS.values() for point in distribution.entry_points)
 
 
-def _where(distribution: importlib_metadata.Distribution, problem: Exception) -> str:
+def _where(distribution: "importlib_metadata.Distribution", problem: Exception) -> str:
     return f"{getattr(distribution, '_path', None) or type(distribution).__name__}: {describe(problem)}"
 
 
-def _distribution_digest(distribution: importlib_metadata.Distribution) -> str:
+def _distribution_digest(distribution: "importlib_metadata.Distribution") -> str:
     """Hash the content of a wheel, without files that the installer added or that depend on place or time."""
     total = sha256()
     for path in sorted(distribution.files or (), key=str):
@@ -264,7 +255,7 @@ def _distribution_digest(distribution: importlib_metadata.Distribution) -> str:
     return total.hexdigest()
 
 
-def _file_digest(path: importlib_metadata.PackagePath) -> str:
+def _file_digest(path: "importlib_metadata.PackagePath") -> str:
     try:
         return sha256(path.read_binary()).hexdigest()
     except OSError:
@@ -277,4 +268,6 @@ def _file_digest(path: importlib_metadata.PackagePath) -> str:
 def _import(offer: Offer) -> Any:
     if offer.kind == "pack":
         raise TypeError("a pack is data, and is never imported")
-    return importlib_metadata.EntryPoint(offer.name, offer.target, ENTRY_POINTS[offer.kind]).load()
+    from importlib_metadata import EntryPoint
+
+    return EntryPoint(offer.name, offer.target, ENTRY_POINTS[offer.kind]).load()

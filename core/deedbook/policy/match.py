@@ -10,20 +10,19 @@ keys must hold, a list means any of its items, a missing argument matches nothin
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
-import jsonschema_rs
 
 from deedbook.contract import PATHS, Call, Effects, Object
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, IntakeError, fault, raise_all
 from deedbook.format.lint import Violation, suggest, violation
+from deedbook.format.pointers import MEMBER_POINTER
 
 from .conditions import (
     ABSENT,
     CONDITION,
-    POINTER,
     Lookup,
     ValueTest,
     accepted_by_type,
@@ -35,8 +34,12 @@ from .conditions import (
     lookup,
     normal_path,
     one_or_more,
+    split_argument,
     too_large,
 )
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 Test: TypeAlias = Callable[[Call], bool]
 Steps: TypeAlias = tuple[str | int, ...]
@@ -70,7 +73,7 @@ SCHEMA: Final[dict[str, Any]] = {
             "description": "Conditions on arguments, by JSON pointer (RFC 6901)",
             "type": "object",
             "minProperties": 1,
-            "propertyNames": {"pattern": POINTER},
+            "propertyNames": {"pattern": MEMBER_POINTER},
             "additionalProperties": CONDITION,
         },
     },
@@ -80,8 +83,10 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 @cache
-def _shape() -> jsonschema_rs.Draft202012Validator:
+def _shape() -> "jsonschema_rs.Draft202012Validator":
     """Return the validator of `SCHEMA`, compiled at its first use."""
+    import jsonschema_rs
+
     return jsonschema_rs.Draft202012Validator(SCHEMA)
 
 
@@ -196,9 +201,9 @@ def _paths_in(value: Any) -> Sequence[Any]:
 
 
 def _argument_test(pointer: str, condition: Any, *, allows: bool) -> Test:
-    find = lookup(pointer)
-    if not isinstance(condition, dict) and not set("/~") & set(pointer[1:]):
-        return _equal_argument(pointer[1:], accepted_by_type(as_list(condition)))
+    find, names = lookup(pointer), split_argument(pointer)
+    if not isinstance(condition, dict) and len(names) == 1:
+        return _equal_argument(names[0], accepted_by_type(as_list(condition)))
     if condition == {"present": False}:
         return lambda call: find(call.args) is ABSENT
     test = conjunction(tuple(condition_tests(condition, allows=allows)))
@@ -235,7 +240,7 @@ def _problems(body: Any, at: Steps) -> Iterator[Violation]:
     yield from shape or _contradictions(body, at)
 
 
-def _explain(error: jsonschema_rs.ValidationError, at: Steps) -> Iterator[Violation]:
+def _explain(error: "jsonschema_rs.ValidationError", at: Steps) -> Iterator[Violation]:
     where = (*at, *error.instance_path)
     schema: Any = SCHEMA
     for step in error.schema_path[:-1]:

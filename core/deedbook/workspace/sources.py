@@ -10,7 +10,7 @@ import attrs
 
 from deedbook.format.canonical import digest
 from deedbook.format.errors import DeedbookError, DomainError, FileRefused, SignatureError, SourceError, fault
-from deedbook.format.files import Folder, Found
+from deedbook.format.files import DirectoryEntry, Folder
 
 MAX_BYTES: Final = 64 * 1024
 """The largest file of YAML."""
@@ -83,7 +83,7 @@ def refuse_unreadable(folder: Folder) -> None:
         return  # each of its files reports its own error
 
 
-def list_entries(folder: Folder, path: str) -> tuple[list[Found], list[DomainError]]:
+def list_entries(folder: Folder, path: str) -> tuple[list[DirectoryEntry], list[DomainError]]:
     """List a folder of the workspace, without hidden names; a missing one is empty.
 
     An entry that can never be read (a link, a special file, a file with several names) is returned as a fault: a policy

@@ -184,7 +184,7 @@ def test_batch_that_was_taken_before_the_cursor_was_kept_is_sent_again(session, 
     """A process killed in between, which is when at least once is not exactly once."""
     cursor = ["--cursor", str(tmp_path / "c.json")]
     with monkeypatch.context() as patch:
-        patch.setattr(cursors.Cursor, "keep", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(cursors.Cursor, "save", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
         otel("export", session, *cursor, status=130)
     assert len(collector.raw) == 1
     otel("export", session, *cursor)
@@ -200,7 +200,7 @@ def test_cursor_that_is_none_is_refused(session, otel, tmp_path, text):
 
 
 def test_cursor_in_use_is_refused(session, otel, tmp_path):
-    with cursors.Cursor.held(tmp_path / "c.json"):
+    with cursors.Cursor.open(tmp_path / "c.json"):
         said = otel("export", session, "--cursor", str(tmp_path / "c.json"), status=1)
     assert "is used by another process" in said.err
 

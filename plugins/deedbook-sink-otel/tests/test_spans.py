@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Event
-from deedbook_sink_otel.spans import Spans
+from deedbook_sink_otel.spans import SpanFold
 
 SEALED = {"$sealed": "ab" * 32, "size": 12}
 SOURCE = SimpleNamespace(
-    providers=lambda charter: {"model/a": "gemini"} if charter == "c" else {}, layer=lambda kind, charter: f"of {kind}"
+    list_providers=lambda charter: {"model/a": "gemini"} if charter == "c" else {},
+    find_layer=lambda kind, charter: f"of {kind}",
 )
 
 
@@ -42,7 +43,7 @@ def story(*rows):
 
 
 def made(lines, **settings):
-    fold = Spans(SOURCE, **settings)
+    fold = SpanFold(SOURCE, **settings)
     return [span for line in lines for span in fold(line)]
 
 
@@ -187,7 +188,7 @@ def test_call_that_failed_says_how(outcome, code):
 
 def test_call_without_outcome_is_unknown_when_the_session_ends_and_waits_until_then():
     lines = story(RUN[0], ("calls", "tool.call", "root", {"tool_name": "echo"}), RUN[-1])
-    fold = Spans(SOURCE)
+    fold = SpanFold(SOURCE)
     assert [span for line in lines[:2] for span in fold(line)] == []
     assert fold.unfinished == 2
     call, session = fold(lines[2])
@@ -275,7 +276,7 @@ def test_long_contents_are_cut_and_say_so():
 @given(st.integers(0, len(RUN)), st.booleans())
 def test_ledger_read_in_two_goes_makes_the_same_spans(cut, contents):
     lines = story(*RUN)
-    fold = Spans(SOURCE, contents=contents)
+    fold = SpanFold(SOURCE, contents=contents)
     first = [span for line in lines[:cut] for span in fold(line)]
     assert first + [span for line in lines[cut:] for span in fold(line)] == made(lines, contents=contents)
 
@@ -293,7 +294,7 @@ def test_any_ledger_makes_each_span_once_below_a_span_or_at_the_root(rows):
         (f"{number}", kind, None if above >= number else f"{above}", {"decision": "allow", "ability": "a"})
         for number, (kind, above) in enumerate(rows)
     ))  # fmt: skip
-    fold = Spans(SOURCE)
+    fold = SpanFold(SOURCE)
     spans = list(itertools.chain.from_iterable(fold(line) for line in lines))
     ids = [span.id for span in spans]
     assert len(ids) == len(set(ids))

@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from deedbook.format.files import Folder
-from deedbook.format.reader import read, sessions
+from deedbook.format.reader import list_sessions, read
 from deedbook_tool_mcp.serving_http import Address
 
 MODES = ("legacy", "2026-07-28")
@@ -71,7 +71,7 @@ class Web:
 
     def sessions(self):
         with Folder.at(self.path / ".deedbook") as state:
-            return [(each, list(read(self.path / ".deedbook/sessions" / each.id))) for each in sessions(state)]
+            return [(each, list(read(self.path / ".deedbook/sessions" / each.id))) for each in list_sessions(state)]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from mcp_types import (
     UrlElicitationCapability,
 )
 
-from deedbook.approvals.answering import answer, queue
+from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.format.errors import DeedbookError
 from deedbook_tool_mcp.serving_people import way
@@ -57,7 +57,7 @@ def soon(lab, *, approve=True):
         until = time.monotonic() + 30
         while time.monotonic() < until:
             try:
-                with queue(lab.state) as waiting:
+                with open_queue(lab.state) as waiting:
                     found = [each.id for each in waiting if each.answer is None and each.withdrawn is None]
             except DeedbookError:
                 found = []
@@ -199,7 +199,7 @@ def test_client_that_leaves_while_it_waits_withdraws_its_request(office, ran, se
 
     served.to(leave, "legacy")
     assert "approval.withdrawn" in served.types()
-    with queue(office.state) as waiting:
+    with open_queue(office.state) as waiting:
         assert all(each.withdrawn for each in waiting)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deedbook.format.files import Folder
-from deedbook.format.reader import read, sessions
+from deedbook.format.reader import list_sessions, read
 from deedbook_tool_mcp.serving_stdio import LONGEST
 
 SETTINGS = """
@@ -73,7 +73,7 @@ class Raw:
     def listed(self):
         """Return the sessions of the workspace."""
         with Folder.at(self.path / ".deedbook") as state:
-            return sessions(state)
+            return list_sessions(state)
 
     def events(self):
         begun = [each.id for each in self.listed() if each.state != "empty"]  # a folder comes before its ledger

@@ -1,4 +1,4 @@
-"""Envelope 1.0, as seed 002 wrote it: seven fields, causal fields in the payload. Its spelling, and what came next."""
+"""Envelope 1.0, written by seed 002: seven fields, causal fields in the payload; its notation and its upcast."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeAlias
 
 Row: TypeAlias = dict[str, Any]
-"""A line of an older form, or of the present one, as the object that it spells."""
+"""A line of an older form, or of the current one, as an object."""
 
 VERSION: Final = "1.0"
 KEYS: Final = frozenset({"event_type", "payload", "payload_hash", "schema_version", "session_id", "trace_id", "ts"})
@@ -20,12 +20,12 @@ TS: Final = re.compile(
 
 
 def dump(value: Any) -> bytes:
-    """Return the one spelling of *value* in format 1.0."""
+    """Return the canonical notation of *value* in format 1.0."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def spell(event_type: str, payload: Row, *, session_id: str, trace_id: str, ts: str) -> bytes:
-    r"""Return a line of format 1.0 with its ``\n``, which holds the hash of *payload*."""
+    r"""Return a line of format 1.0 with its ``\n`` and the hash of *payload*."""
     envelope = {
         "event_type": event_type,
         "payload": payload,
@@ -39,18 +39,18 @@ def spell(event_type: str, payload: Row, *, session_id: str, trace_id: str, ts: 
 
 
 def load(line: bytes) -> Row:
-    """Return the object that *line* spells; `ValueError` if it is none, not JSON in UTF-8, or has a key twice."""
+    """Return the object in *line*; raises `ValueError` if it is no object, no JSON in UTF-8, or has a duplicate key."""
     try:
         value = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("no object")  # noqa: TRY004 - it is what JSON reading raises
+        raise ValueError("no object")  # noqa: TRY004 - JSON parsing raises ValueError
     return value
 
 
 def moment(ts: Any) -> str | None:
-    """Return a time as 1.0 writes it, from seconds since the epoch or from ISO 8601; ``None`` if it is neither."""
+    """Return a time in the notation of 1.0, from seconds since the epoch or ISO 8601; ``None`` if it is neither."""
     try:
         if isinstance(ts, str):
             found = datetime.fromisoformat(ts)
@@ -65,9 +65,9 @@ def moment(ts: Any) -> str | None:
 
 
 def upcast(row: Row) -> Row:
-    """Return a row of 1.0 as one of the present form: what caused it, and who did it, are no part of the payload.
+    """Return a row of 1.0 as one of the current form, with causal fields and actor outside the payload.
 
-    A line without causal fields, which the first ledgers of this form have, hangs under nothing and has no span.
+    A line without causal fields, as in the first ledgers of this form, has no parent and no span.
     """
     payload = dict(row["payload"])
     actor = str(payload.pop("_actor", "runtime"))
@@ -92,7 +92,7 @@ _ACTORS: Final = frozenset({"runtime", "user", "agent", "tool", "policy", "syste
 _RENAMED: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {"system.boot": {"boot_mode": "kind"}, "system.shutdown": {"exit_reason": "reason"}}
 )
-"""Members of payloads that have another name in the present form."""
+"""Members of payloads that have another name in the current form."""
 _NAME: Final = re.compile("[A-Za-z0-9._-]{1,64}")
 
 

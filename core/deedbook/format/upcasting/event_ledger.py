@@ -1,7 +1,7 @@
-"""The lines of seed 002's second writer, `EventLedger`: a time, a type, perhaps a session, a payload; and no hashes.
+"""The lines of seed 002's second writer, `EventLedger`: time, type, an optional session, payload; no hashes.
 
-That writer puts down boots and shutdowns of the system and what the memory gate decides; ``ts`` is in seconds since the
-epoch, or ISO 8601 as its protocol says. Its later version writes envelope 1.0, with the session ``unknown`` where none
+That writer records boots and shutdowns of the system and decisions of the memory gate; ``ts`` is in seconds since the
+epoch, or ISO 8601 as its protocol requires. Its later version writes envelope 1.0, with the session ``unknown`` if none
 was named; this module does the same.
 """
 
@@ -16,12 +16,12 @@ NO_SESSION: Final = "unknown"
 
 
 def is_line(row: Row) -> bool:
-    """Say whether a JSON object has the fields of this form, and no others; ``session_id`` may be left out."""
+    """Return whether a JSON object has exactly the fields of this form; ``session_id`` may be left out."""
     return KEYS - {"session_id"} <= row.keys() <= KEYS
 
 
 def session_of(row: Row) -> str:
-    """Return the session that a line belongs to."""
+    """Return the session of a line."""
     return str(row.get("session_id") or NO_SESSION)
 
 

@@ -1,7 +1,7 @@
-"""Which form a ledger has, and what a file is that is no ledger of any form.
+"""Recognise the form of a ledger, and describe a file that is no ledger.
 
-A form is recognised by the first line. A ledger whose beginning was damaged is recognised by a later line, so that it
-is reported as damaged and not as some other file.
+A form is recognised by the first line. A ledger with a damaged beginning is recognised by a later line, so that it is
+reported as damaged and not as another file.
 """
 
 import re
@@ -18,7 +18,7 @@ from .envelope_1_0 import Row, load
 _KNOWN: Final = (
     f"a line of format {FORMAT}, of envelope {envelope_1_0.VERSION}, of seed 000's events or of seed 002's EventLedger"
 )
-"""What the first line of a ledger may be."""
+"""The accepted first lines of a ledger."""
 
 _LONGEST: Final = MAX_BYTES + 65536
 _BLOCK: Final = 1 << 20
@@ -55,7 +55,7 @@ _BINARY: Final = (
 
 
 def known_form(first: bytes) -> str | None:
-    """Return the form of a ledger by its *first* line, or by as much of it as is there; ``None`` if it is of none."""
+    """Return the form of a ledger by its *first* line, or the available part of it; ``None`` if it has none."""
     if first.startswith(_PRESENT):
         return FORMAT
     try:
@@ -69,12 +69,12 @@ def known_form(first: bytes) -> str | None:
 
 
 def form_of(first: bytes) -> str:
-    """Return the form of what is known to be a ledger by its *first* line; it need not be sound."""
+    """Return the form of a known ledger by its *first* line, which may be damaged."""
     return known_form(first) or FORMAT
 
 
 def recognise(file: BinaryIO) -> str | None:
-    """Return the form of the ledger in *file*, read from its beginning; ``None`` if no line of it is of any form."""
+    """Return the form of the ledger in *file*, read from its beginning; ``None`` if no line has a known form."""
     file.seek(0)
     if form := known_form(file.readline(_LONGEST)):
         return form
@@ -96,13 +96,13 @@ def require_form(file: BinaryIO, place: str) -> str:
 
 
 def not_a_ledger(place: str, why: str) -> LedgerError:
-    """Return the error that *place* is no ledger; *why* says what it is instead."""
+    """Return the error that *place* is no ledger; *why* describes the file."""
     said = f"not a Deedbook ledger: {why}; expected {_KNOWN}. Nothing was checked"
     return LedgerError(fault("NOT_A_LEDGER", said, place=place))
 
 
 def describe_other(file: BinaryIO) -> str:
-    """Return what *file* is instead of a ledger: why its beginning is no line of any form."""
+    """Return why the beginning of *file* is no line of any form."""
     file.seek(0)
     first = file.readline(_LONGEST)
     if not first:

@@ -1,7 +1,7 @@
-"""The events of seed 000's store: an id, a parent's id, a type, a payload, no hash. What they are in envelope 1.0.
+"""The events of seed 000's store (id, parent's id, type, payload, no hash), and their upcast to envelope 1.0.
 
-Its programs wrote the ability's name as ``name`` and a model's request and answer bare; seed 002 and the present form
-say ``tool_name``, and put them under ``request`` and ``response``.
+Its programs wrote the ability's name as ``name``, and a model's request and answer without a wrapper; seed 002 and the
+current form use ``tool_name``, ``request`` and ``response``.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ SCHEMA: Final = "v1"
 
 
 def upcast(row: Row) -> Row:
-    """Return a row of seed 000 as one of envelope 1.0; its hash, which seed 000 has none of, stays empty."""
+    """Return a row of seed 000 as one of envelope 1.0; its hash stays empty, since seed 000 has none."""
     kind, actor = str(row["type"]), str(row["actor"])
     payload = row["payload"] if isinstance(row["payload"], dict) else {"value": row["payload"]}
     take = _TAKE.get(kind)
@@ -34,25 +34,25 @@ def upcast(row: Row) -> Row:
     }
 
 
-def _renamed(payload: Row, names: Mapping[str, str]) -> Row:
-    """Return *payload* with members called by their later names, where these are free."""
+def _rename(payload: Row, names: Mapping[str, str]) -> Row:
+    """Return *payload* with members under their later names, if these are free."""
     return {names[key] if key in names and names[key] not in payload else key: item for key, item in payload.items()}
 
 
 def _tool(payload: Row, _: str) -> Row:
-    return _renamed(payload, {"name": "tool_name", "tool": "tool_name"})
+    return _rename(payload, {"name": "tool_name", "tool": "tool_name"})
 
 
 def _skill(payload: Row, _: str) -> Row:
-    return _renamed(payload, {"name": "skill", "skill_id": "skill", "id": "skill"})
+    return _rename(payload, {"name": "skill", "skill_id": "skill", "id": "skill"})
 
 
 def _hook(payload: Row, _: str) -> Row:
-    return _renamed(payload, {"hook": "event", "name": "event"})
+    return _rename(payload, {"hook": "event", "name": "event"})
 
 
 def _bare(member: str) -> Callable[[Row, str], Row]:
-    """Return what puts a model's request, or its answer, under its *member*, and names who asked."""
+    """Return a function that puts a model's request, or its answer, under *member*, and names the caller."""
     return lambda payload, actor: payload if member in payload else {"ability": f"model/{actor}", member: payload}
 
 

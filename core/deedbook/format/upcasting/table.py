@@ -1,7 +1,7 @@
-"""Every older form of an event, and what makes it the next one: a chain of pure functions that ends at the present.
+"""The upcasters of older event forms: a chain of pure functions that ends at the current form.
 
 A *form* is that of a whole line: ``seed-000``, ``seed-002-unhashed``, ``1.0``, ``1.1``. A payload has a version of its
-own: ``v1``, unless its member ``schema_version`` says another. Released forms and versions never change, so each
+own: ``v1``, unless its member ``schema_version`` names another. Released forms and versions never change, so each
 function is written once.
 """
 
@@ -21,7 +21,7 @@ from . import envelope_1_0, event_ledger, seed_000
 from .envelope_1_0 import Row
 
 Step: TypeAlias = Callable[[Event], Event]
-"""Makes an event with a payload of one version one with the next version."""
+"""Converts an event with a payload of one version to the next version."""
 
 _VERSION: Final = re.compile("v[1-9][0-9]{0,3}")
 
@@ -38,17 +38,18 @@ def _called(name: str) -> Step:
 
 @attrs.frozen
 class Upcasters:
-    """How older events become present ones.
+    """The conversion of older events to current ones.
 
-    *forms* names, for each older form, the next one and what makes a row of it; *payloads*, for each type and version
-    that is no longer written, what makes it the next: another version of its payload, or another name of its type.
+    *forms* names, for each older form, the next one and the function that converts a row; *payloads*, for each type and
+    version that is no longer written, the function that converts it to the next: another version of its payload, or
+    another name of its type.
     """
 
     forms: Mapping[str, tuple[str, Callable[[Row], Row]]]
     payloads: Mapping[str, Mapping[str, Step]] = attrs.field(factory=dict)
 
     def present(self, event: Event) -> Event:
-        """Return *event*, read from a line of the present form, as it would be written today."""
+        """Return *event*, read from a line of the current form, in its current version."""
         while event.type in self.payloads:
             step = self.payloads[event.type].get(version(event))
             if step is None:
@@ -57,9 +58,9 @@ class Upcasters:
         return event
 
     def row(self, raw: bytes, form: str, place: str) -> Row:
-        """Return a line of an older *form* as a row of the present one.
+        """Return a line of an older *form* as a row of the current one.
 
-        Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of that form.
+        Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that does not have that form.
         """
         try:
             row: Row = decode(raw)
@@ -68,14 +69,14 @@ class Upcasters:
                 at, step = self.forms[at]
                 row = step(row)
         except (ValueError, KeyError, TypeError, AttributeError):
-            why = f"not a line of {named(form)}; verify the file"
+            why = f"not a line of {form_name(form)}; verify the file"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=place)) from None
         return row
 
     def event(self, raw: bytes, form: str, seq: int, place: str) -> tuple[str, Event]:
-        """Return a line of an older *form* as the session that it is of and a present event with that *seq*.
+        """Return a line of an older *form* as its session and a current event with that *seq*.
 
-        Raises `LedgerError` (``LEDGER_UNSOUND``) for what is no line of that form.
+        Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that does not have that form.
         """
         row = self.row(raw, form, place)
         parent = row["parent_span_id"]
@@ -102,11 +103,11 @@ UPCASTERS: Final = Upcasters(
     ),
     payloads=MappingProxyType({old: MappingProxyType({"v1": _called(new)}) for old, new in ALIASES.items()}),
 )
-"""All there are."""
+"""All upcasters."""
 
 
-def named(form: str) -> str:
-    """Return a form as messages call it."""
+def form_name(form: str) -> str:
+    """Return the name of a form in messages."""
     return _NAMES.get(form) or f"envelope {form}"
 
 

@@ -16,7 +16,7 @@ from deedbook.format.events import ALIASES
 from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.sealed import is_sealed, opened
+from deedbook.format.sealed import is_sealed, open_values
 from deedbook.policy.requests import read_statement
 
 from .facts import FoldedFacts
@@ -380,11 +380,11 @@ class _CallReader:
 
     def _decode(self, raw: bytes) -> Any:
         value = decode(raw)
-        return opened(self.folder, value) if _SEALED in raw else value
+        return open_values(self.folder, value) if _SEALED in raw else value
 
     def _unseal(self, call: RecordedCall, value: Any) -> Any:
         try:
-            return opened(self.folder, value)
+            return open_values(self.folder, value)
         except (DeedbookError, OSError):
             call.why = ERASED
             return None if is_sealed(value) else value

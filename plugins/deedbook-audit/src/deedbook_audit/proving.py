@@ -15,7 +15,7 @@ from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint, Tree, leaf_hash
+from deedbook.format.proofs import Checkpoint, MerkleTree, leaf_hash
 
 FILE: Final = ".events.jsonl"
 
@@ -47,7 +47,7 @@ class ProofLog:
             for raw in file:
                 if _OURS in raw[:512] and raw.endswith(b"\n"):
                     self._apply(split_line(raw, place=_WORKSPACE))
-        self.tree = Tree(map(_hash_leaf, self.leaves))
+        self.tree = MerkleTree(map(_hash_leaf, self.leaves))
 
     @property
     def checkpoints(self) -> list[LoggedCheckpoint]:
@@ -177,7 +177,9 @@ def _get_ledger_path(log: ProofLog, session: str) -> str:
     return _WORKSPACE if session == log.ledger else f"sessions/{session}/{FILE}"
 
 
-def _build_ledger_tree(state: Folder, log: ProofLog, leaf: Mapping[str, Any], seq: int | None) -> tuple[Tree, str]:
+def _build_ledger_tree(
+    state: Folder, log: ProofLog, leaf: Mapping[str, Any], seq: int | None
+) -> tuple[MerkleTree, str]:
     """Return the tree of the lines that *leaf* covers, and the text of line *seq*."""
     session, wanted = leaf["session_id"], []
     place = _get_ledger_path(log, session)
@@ -191,7 +193,7 @@ def _build_ledger_tree(state: Folder, log: ProofLog, leaf: Mapping[str, Any], se
 
     try:
         with state.open(place) as file:
-            return Tree(hashes(file)), "".join(wanted)
+            return MerkleTree(hashes(file)), "".join(wanted)
     except FileNotFoundError:
         _raise_unsound(f"{place} is gone, and a checkpoint covers {leaf['size']} lines of it")
     except ValueError:

@@ -17,7 +17,7 @@ from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
 from deedbook.format.report import Decisions, Failure, Findings
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.format.terminal import excerpt
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.gates import BoundGate, rule_of
@@ -59,7 +59,7 @@ def _find_charter(
 ) -> Bindings | InvalidCharter | str:
     """Return the charter that the first line of a session names."""
     try:
-        digest = opened(folder, decode(split_line(file.readline(MAX_LINE), place=place).payload)).get("charter")
+        digest = open_values(folder, decode(split_line(file.readline(MAX_LINE), place=place).payload)).get("charter")
     except LedgerError:
         raise
     except (DeedbookError, OSError, ValueError) as problem:

@@ -11,9 +11,9 @@ import attrs
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
-from deedbook.format.heads import Gap, Head, gaps, lost, recorded, unrecorded
+from deedbook.format.heads import Gap, Head, find_gaps, find_unrecorded, list_heads, missing_file
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.reader import is_empty, strays
+from deedbook.format.reader import find_strays, is_empty
 from deedbook_audit.verification.imports import compare_imports
 
 from .memory_sources import compare_memory_sources
@@ -162,7 +162,7 @@ def read_heads(source: AuditedWorkspace) -> Mapping[str, list[Head]]:
     """Return the heads of every session that the workspace ledger names, as far as it can be read."""
     heads: dict[str, list[Head]] = {}
     with suppress(DeedbookError):  # the ledger's own verification reports it
-        for head in recorded(source.state):
+        for head in list_heads(source.state):
             heads.setdefault(head.session, []).append(head)
     return heads
 
@@ -172,13 +172,13 @@ def _select(source: AuditedWorkspace, identity: str, heads: Sequence[Head]) -> S
     place = get_session_ledger(source.state, identity)
     files = [place] if place.exists() or place.is_symlink() else []
     try:
-        missing = list(gaps(source.state, heads))
+        missing = list(find_gaps(source.state, heads))
         with Folder.at(place.parent) as folder:
-            if is_empty(folder) and (missing or not strays(folder)):
+            if is_empty(folder) and (missing or not find_strays(folder)):
                 return Selection([], missing, [] if missing else [identity], source, identity)
-        if files and not heads and (gap := unrecorded(source.state, identity)):
+        if files and not heads and (gap := find_unrecorded(source.state, identity)):
             return Selection(files, [gap], (), source, identity)
         missing = missing if files or missing else [Gap(identity, "file", "a ledger beside what else is there", "none")]
     except (DeedbookError, OSError):  # the file's own verification reports it
-        missing = [] if files or not heads else [lost(heads)]
+        missing = [] if files or not heads else [missing_file(heads)]
     return Selection(files, missing, (), source, identity)

@@ -15,7 +15,7 @@ from deedbook.format.errors import CODES, DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE, is_state
 from deedbook.format.terminal import plain
-from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.naming import split_source
 from deedbook.format.upcasting.recognition import require_form
 
 from .selection import Selection, StateFolder, select_all
@@ -98,7 +98,7 @@ def _select(name: str) -> Selection:
     place = Path(name).absolute()
     if is_state(place):
         return select_all(StateFolder(place))
-    file, _ = parted(place / LEDGER_FILE if place.is_dir() else place)
+    file, _ = split_source(place / LEDGER_FILE if place.is_dir() else place)
     if not file.exists():
         raise click.BadParameter(f"there is no ledger {name!r}", param_hint="STATE")
     with Folder.at(file.parent) as folder, folder.open(file.name) as ledger:

@@ -113,7 +113,7 @@ class WitnessClient:
             return None
         try:
             note = Note.parse(found)
-            good = self.key.seen(note) is not None and Checkpoint.parse(note.text).origin == origin
+            good = self.key.cosigned_at(note) is not None and Checkpoint.parse(note.text).origin == origin
         except SignatureError as problem:
             raise self._error("WITNESS_INVALID", f"what it shows is no checkpoint: {problem.error.message}") from None
         if not good:
@@ -129,7 +129,7 @@ class WitnessClient:
             raise self._error("WITNESS_INVALID", f"its answer is no cosignature: {problem.error.message}") from None
         own = tuple(each for each in found if (each.name, each.id) == (self.key.name, self.key.id))[:1]
         cosigned = Note(original.text, (*original.signatures, *own))
-        if self.key.seen(cosigned) is None:
+        if self.key.cosigned_at(cosigned) is None:
             raise self._error("WITNESS_INVALID", f"its answer holds no cosignature by {self.key}")
         return cosigned
 

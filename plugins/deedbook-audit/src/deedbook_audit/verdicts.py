@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from deedbook.format.heads import Gap
-from deedbook.format.report import MOST_LISTED, UNHASHED, UNWITNESSED, Report, counted, few
+from deedbook.format.report import MOST_LISTED, UNHASHED, UNWITNESSED, Report, few, pluralise
 from deedbook.format.terminal import plain
 
 from .selection import Selection
@@ -97,7 +97,7 @@ def _print_all(reports: Sequence[Report], verdict: Verdict, out: Output) -> None
     judged = [report.decisions for report in reports if report.decisions and report.decisions.calls]
     if judged:
         calls, same = sum(each.calls for each in judged), sum(each.same for each in judged)
-        out.say(f"decisions: {same} of {counted(calls, 'call')} judged again and the same")
+        out.say(f"decisions: {same} of {pluralise(calls, 'call')} judged again and the same")
     if broken:
         out.complain(f"NOT SOUND: {len(broken)} of {len(reports)} ledger{'' if len(reports) == 1 else 's'}")
 
@@ -113,4 +113,4 @@ def _print_missing(selection: Selection, out: Output) -> None:
         subjects = {gap.subject for gap in selection.lost}
         noun = "session" if all(each.startswith("session ") for each in subjects) else "thing"
         are = "is" if len(subjects) == 1 else "are"
-        out.complain(f"{counted(len(subjects), noun)} {are} NOT what the workspace ledger recorded")
+        out.complain(f"{pluralise(len(subjects), noun)} {are} NOT what the workspace ledger recorded")

@@ -16,9 +16,9 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.families import PLUGIN_PREFIX, plugin_family
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines, Watch
-from deedbook.format.report import UNWITNESSED, Findings, Part, Report, Torn
+from deedbook.format.report import UNWITNESSED, Findings, Part, Report, TornBytes
 from deedbook.format.schema import Schemas, Validator
-from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.naming import split_source
 from deedbook.format.upcasting.recognition import recognise
 from deedbook_audit.verification import ranges
 from deedbook_audit.verification.excisions import EXCISED
@@ -54,7 +54,7 @@ def verify_file(
     folder ``sealed`` beside the file. A large ledger is read by *jobs* processes at once; *watch* is told of every so
     many bytes that were read. Raises `FileNotFoundError`, and `FileRefused` for what is no regular file.
     """
-    where, _ = parted(path)
+    where, _ = split_source(path)
     with Folder.at(where.parent) as folder, folder.open(where.name) as file:
         form = recognise(file) or events.FORMAT
         file.seek(0)
@@ -127,9 +127,9 @@ class _Run:
         if last is None:
             return None
         self.chain.findings.checked, self.chain.head = last.rows[-1][0], last.head.decode()
-        return self._finish(structure, meaning, sealed, Torn(*last.torn) if last.torn else None)
+        return self._finish(structure, meaning, sealed, TornBytes(*last.torn) if last.torn else None)
 
-    def _finish(self, structure: Structure, meaning: Findings, sealed: SealedFiles, torn: Torn | None) -> Report:
+    def _finish(self, structure: Structure, meaning: Findings, sealed: SealedFiles, torn: TornBytes | None) -> Report:
         for line in self._find_duplicates(frozenset(structure.finish())):
             meaning.add(line, "span", "a span that no earlier line has", "one that an earlier line has")
         state = "workspace" if self.chain.workspace else "ended" if structure.ended else "open"
@@ -148,7 +148,7 @@ class _Run:
                     yield number
                 seen.add(match["span_id"])
 
-    def _report(self, torn: Torn | None, state: str, structure: Part, notes: tuple[str, ...]) -> Report:
+    def _report(self, torn: TornBytes | None, state: str, structure: Part, notes: tuple[str, ...]) -> Report:
         return Report(
             file=self.path,
             format=events.FORMAT,

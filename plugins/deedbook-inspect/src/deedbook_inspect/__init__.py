@@ -1,1 +1,1 @@
-"""Reading ledgers: trees, replays, statistics, exports, explanations."""
+"""Readers of ledgers: trees, replays, statistics, exports, explanations."""

@@ -1,4 +1,4 @@
-"""Finished sessions in other formats. There is one: envelope 1.0, as seed 002's own programs read it."""
+"""Exports finished sessions in other formats: envelope 1.0, as seed 002's own programs read it."""
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
@@ -20,9 +20,9 @@ def export_seed_002(
 ) -> Iterator[bytes]:
     r"""Yield a finished session as lines of envelope 1.0, each with its ``\n``.
 
-    *run* is the id of the run that it belonged to, where that is known; each payload names it as ``run_id``. The last
-    reply lists every tool call that ran; where there is none, one is made (``docs/ledger-format.md``). Raises
-    `LedgerError`: ``USAGE`` if the session has not ended, ``LEDGER_UNSOUND`` if a tool call has no outcome.
+    *run* is the id of the session's run, if it is known; each payload has it as ``run_id``. The last reply lists every
+    tool call that ran; if there is no reply, one is made (``docs/ledger-format.md``). Raises `LedgerError`: ``USAGE``
+    if the session has not ended, ``LEDGER_UNSOUND`` if a tool call has no outcome.
     """
     recorded = list(events)
     _refuse_unfinished(recorded, session_id)
@@ -60,7 +60,7 @@ def _list_tool_calls(recorded: list[Event], session_id: str) -> Iterator[Event]:
 
 
 def _build_reply(recorded: list[Event], end: Event, calls: list[dict[str, Any]], session_id: str) -> Event:
-    """Make the reply of a session that has none: what came of the first call."""
+    """Return a reply for a session without one: the outcome of the first call."""
     span = sha256(f"deedbook-export-reply\n{session_id}".encode()).hexdigest()[:16]
     payload = {"reply": _find_answer(recorded), "tool_calls": calls}
     return Event(end.seq, "agent.reply", "agent", None, span, recorded[0].span, end.ts, payload)

@@ -1,4 +1,4 @@
-"""Ledgers for the commands that read many of them, and for what plugins add to the command line."""
+"""Access to ledgers for commands that read many of them, and for plugins that add commands."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -10,7 +10,7 @@ import attrs
 from deedbook.format.errors import DeedbookError
 
 UNSOUND: Final = 4
-"""The exit status where a ledger is not sound."""
+"""The exit status for a ledger that is not sound."""
 
 if TYPE_CHECKING:
     from deedbook.format.families import DeclaredTypes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class LedgerFile:
-    """A ledger: where it is, and whether somebody writes it; that of the workspace itself is *is_workspace*.
+    """A ledger: its *place*, and whether a process writes it; *is_workspace* marks the workspace's own.
 
     One of several sessions in a file of an older form has ``FILE#SESSION`` as its place.
     """
@@ -31,10 +31,10 @@ class LedgerFile:
 
     @property
     def size(self) -> int:
-        """How many bytes its file has."""
-        from deedbook.format.upcasting.naming import parted
+        """The size of its file in bytes."""
+        from deedbook.format.upcasting.naming import split_source
 
-        return parted(self.place)[0].stat().st_size
+        return split_source(self.place)[0].stat().st_size
 
 
 @attrs.define
@@ -45,7 +45,7 @@ class Ledgers:
     _documents: dict[str, Mapping[str, Any]] = attrs.field(factory=dict, init=False)
 
     def find(self, name: str) -> LedgerFile:
-        """Return the ledger that *name* is: an id or its beginning, ``last``, ``workspace``, a file.
+        """Return the ledger that *name* refers to: an id or its beginning, ``last``, ``workspace``, a file.
 
         Raises `LedgerError` (``SESSION_NOT_FOUND``).
         """
@@ -57,35 +57,35 @@ class Ledgers:
     def list_all(self) -> Iterator[LedgerFile]:
         """Yield every ledger of the workspace that has begun: its own, then the sessions', the oldest first.
 
-        After them come the sessions of the old ledgers that were taken in.
+        After them come the sessions of imported old ledgers.
         """
         from deedbook.cli.ledgers import ledger_path, own_ledger_path
         from deedbook.format.files import Folder
-        from deedbook.format.reader import sessions
+        from deedbook.format.reader import list_sessions
 
         source = self._source()
         if own_ledger_path(source).exists():
             yield LedgerFile(own_ledger_path(source), is_live=True, is_workspace=True)
         if source.state.is_dir():
             with Folder.at(source.state) as state:
-                listed = sessions(state)
+                listed = list_sessions(state)
             for each in listed:
                 if each.state != "empty":
                     yield LedgerFile(ledger_path(source, each.id), is_live=each.state == "open")
             yield from _list_imported(source.state)
 
     def open(self, place: Path) -> "LedgerReader":
-        """Return the ledger at *place*, to be read as far as it is, and on."""
+        """Return a reader of the ledger at *place*, which may still grow."""
         from deedbook_inspect.observing.ledger_reader import LedgerReader
 
         return LedgerReader(place)
 
     def describe_unread(self, found: LedgerFile) -> str:
-        """Say what cannot be read at the end of a ledger that nobody writes; empty: nothing."""
+        """Return what cannot be read at the end of a ledger that no process writes; empty if all can."""
         return describe_unread(found)
 
     def list_providers(self, charter: str) -> Mapping[str, str]:
-        """Return the provider of each model in the charter with a digest; none where it is not kept here."""
+        """Return the provider of each model in the charter with a digest; empty if it is not kept here."""
         from deedbook_inspect.observing.providers import list_providers
 
         document = self._charter(charter)
@@ -103,7 +103,7 @@ class Ledgers:
 
     @property
     def state(self) -> Path:
-        """The state folder of the workspace; raises `SourceError` where there is none."""
+        """The state folder of the workspace; raises `SourceError` if there is none."""
         return self._source().state
 
     def _source(self) -> "Workspace":
@@ -147,7 +147,7 @@ def _kept(state: Path, digest: str) -> Mapping[str, Any]:
 
 
 def report_torn_end(place: Path) -> int:
-    """Say so where bytes that are no line stand at the end of a ledger that nobody writes; return the exit status."""
+    """Print an error for a torn end of a ledger that no process writes; return the exit status."""
     from deedbook.cli.output import report_error
 
     why = describe_unread(LedgerFile(place, is_live=_is_live(place)))
@@ -157,11 +157,11 @@ def report_torn_end(place: Path) -> int:
 
 
 def describe_unread(found: LedgerFile) -> str:
-    """Say what cannot be read at the end of a ledger that nobody writes: bytes that are no line. Empty: nothing."""
+    """Return what cannot be read at the end of a ledger that no process writes: a torn line. Empty if all can."""
     from deedbook.cli.common import display_path
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    place = parted(found.place)[0]
+    place = split_source(found.place)[0]
     with place.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - 1))
@@ -174,18 +174,18 @@ def describe_unread(found: LedgerFile) -> str:
 
 
 def _list_imported(state: Path) -> Iterator[LedgerFile]:
-    from deedbook.maintenance.imports import imports
+    from deedbook.maintenance.imports import list_imports
 
     try:
-        known = imports(state)
-    except (DeedbookError, OSError):  # reading the workspace's own ledger says what is wrong with it
+        known = list_imports(state)
+    except (DeedbookError, OSError):  # reading the workspace's own ledger reports it
         return
     for one in known:
         yield from (LedgerFile(one.session(state, each.id)) for each in one.sessions)
 
 
 def _is_live(place: Path) -> bool:
-    """Say whether somebody writes the ledger at *place*; of the workspace's own, anybody may."""
+    """Return whether a process writes the ledger at *place*; the workspace's own may be written at any time."""
     from deedbook.format.files import Folder
     from deedbook.format.reader import is_open
 

@@ -1,8 +1,7 @@
-"""The processes of a workspace as runs of a system, in the form that seed 002's own programs read.
+"""The processes of a workspace as runs of a system, in the form of seed 002's own programs.
 
-The seed calls the time from ``system.boot`` to ``system.shutdown`` a run. That is the life of a process here, so each
-process is one run. The form knows one run at a time: the two lines of a run stand together, in the order of the boots,
-and processes that still run come last.
+The seed calls the time from ``system.boot`` to ``system.shutdown`` a run, so each process is one run. The form knows
+one run at a time: the two lines of a run stand together, in the order of the boots, and running processes come last.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -15,25 +14,25 @@ from deedbook.format.event_text import show
 from deedbook.format.upcasting.envelope_1_0 import spell
 
 SESSION: Final = "system"
-"""The session that the seed's lines about the system itself have."""
+"""The session of the seed's lines about the system itself."""
 
 _SYSTEM: Final = "ws-"
 
 
 def build_run_id(process_id: str) -> str:
-    """Return the seed's id of the run that a process is."""
+    """Return the seed's run id of a process."""
     return f"run_{process_id}"
 
 
 def export_runs(events: Iterable[Event], *, system: str, alive: Collection[str] = ()) -> Iterator[bytes]:
     r"""Yield the boots and shutdowns among the *events* of a workspace ledger as lines of envelope 1.0, with ``\n``.
 
-    *system* is the id of that ledger; *alive* are the ids of processes that still run. ``boot_mode`` is what the seed
-    means by it: ``cold`` for the first run, ``recover`` after a run that never shut down, else ``warm``.
+    *system* is the id of that ledger; *alive* are the ids of running processes. ``boot_mode`` has the seed's meaning:
+    ``cold`` for the first run, ``recover`` after a run that never shut down, else ``warm``.
     """
     runs = _read_runs(events)
     before: _Run | None = None
-    for run in sorted(runs, key=lambda each: each.process in alive):  # stable: otherwise in the order of the boots
+    for run in sorted(runs, key=lambda each: each.process in alive):  # a stable sort keeps the order of the boots
         lost = before is not None and before.shutdown is None and before.process not in alive
         mode = "cold" if before is None else "recover" if lost else "warm"
         yield from _encode_run(run, system, mode, build_run_id(before.process) if before and lost else None)
@@ -48,7 +47,7 @@ class _Run:
 
 
 def _read_runs(events: Iterable[Event]) -> list[_Run]:
-    """Return the runs in the order of their boots; one whose process id is sealed cannot be named, and is left out."""
+    """Return the runs in the order of their boots; one whose process id is sealed is left out."""
     runs: dict[str, _Run] = {}
     for event in events:
         process = event.payload.get("process_id")

@@ -9,14 +9,14 @@ from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.report import Report
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.maintenance.imports import FILE, FOLDER, PENDING, TOLD, Imported, Verdict, finish
+from deedbook.maintenance.imports import FILE, FOLDER, PENDING, TOLD, ImportedLedger, Verdict, finish
 
 from .old_file import OldFile
 
 
 def import_ledger(
     state: Folder, ledger: WorkspaceLedger, old: OldFile, report: Report, *, by: str, as_is: str | None
-) -> Imported:
+) -> ImportedLedger:
     """Keep an *old* ledger in the *state* folder and record that in the workspace's *ledger*; raises `LedgerError`.
 
     *report* is what its verification found. The import may be killed at any moment and begun again: the bytes are
@@ -26,7 +26,7 @@ def import_ledger(
     verdict: Verdict = "sound" if report.sound else "unhashed" if report.faultless else "unsound"
     why = None if as_is is None or report.faultless else recordable(as_is)
     name = recordable(Path(old.name).name)
-    found = Imported(old.sha256, old.size, old.form, sessions, name, by, verdict, stamp, why)
+    found = ImportedLedger(old.sha256, old.size, old.form, sessions, name, by, verdict, stamp, why)
     entry = Entry(label(TOLD, "user", by), ledger.span(), ledger.root, _payload(found, old.name))
     keep(state, old)
     ledger.append([entry], ts=stamp, durable=True)
@@ -49,7 +49,7 @@ def keep(state: Folder, old: OldFile) -> None:
         state.replace(f"{folder}/{PENDING}", old.blocks(), mode=0o444)
 
 
-def _payload(found: Imported, place: str) -> bytes:
+def _payload(found: ImportedLedger, place: str) -> bytes:
     """Return the payload of ``ledger.imported``; raises `LedgerError` (``IMPORT_REFUSED``) if it cannot be one."""
     try:
         return encode_payload(told(found))
@@ -58,7 +58,7 @@ def _payload(found: Imported, place: str) -> bytes:
         raise LedgerError(fault("IMPORT_REFUSED", why, place=place)) from None
 
 
-def told(found: Imported) -> Object:
+def told(found: ImportedLedger) -> Object:
     """Return what ``ledger.imported`` says of it."""
     sessions = [
         {

@@ -11,7 +11,7 @@ from deedbook.format.errors import FileRefused, LedgerError, fault
 from deedbook.format.events import FORMAT, MAX_PAYLOAD
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.reader import Listed, old_sessions
+from deedbook.format.reader import SessionSummary, old_sessions
 from deedbook.format.report import Report
 from deedbook.format.upcasting.recognition import require_form
 from deedbook_audit.verification.older import verify_older
@@ -71,7 +71,7 @@ class OldFile:
         self.sha256 = reading.digest()
         return report
 
-    def sessions(self, *, lenient: bool) -> tuple[Listed, ...]:
+    def sessions(self, *, lenient: bool) -> tuple[SessionSummary, ...]:
         """Return the sessions in the file; a *lenient* look passes over lines that cannot be read.
 
         Raises `LedgerError` (``IMPORT_REFUSED``) for a line that cannot be read, and where there is no event.

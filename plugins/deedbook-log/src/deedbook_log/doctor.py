@@ -1,4 +1,4 @@
-"""What `deedbook doctor` is told of the log of a workspace."""
+"""The check of the log for `deedbook doctor`."""
 
 from collections.abc import Iterator
 
@@ -7,17 +7,17 @@ from deedbook.cli.health import Check
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.files import Folder
 from deedbook.format.leaves import origin_of
-from deedbook.ledger.newest import newest, refuse_cut
+from deedbook.ledger.newest import read_newest, refuse_cut
 from deedbook.workspace.declarations import Workspace
 
 from .checkpoints.keys import LogKeys
 
 
 def check_log(workspace: Workspace) -> Iterator[Check]:
-    """Look at the newest checkpoint, and whether this user has the key that signs the next."""
+    """Check the newest checkpoint, and whether this user has the key for the next one."""
     try:
         with Folder.at(workspace.state) as state:
-            known = newest(state)
+            known = read_newest(state)
             refuse_cut(state)
     except FileNotFoundError:
         known = None
@@ -29,7 +29,7 @@ def check_log(workspace: Workspace) -> Iterator[Check]:
         return
     settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
     ledger = known.checkpoint.origin.removeprefix(origin_of(""))
-    lacks = LogKeys.of(ledger, settings.key).lacks(known.note.signatures[0].id)
+    lacks = LogKeys.of(ledger, settings.key).explain_missing(known.note.signatures[0].id)
     if lacks and settings.before:
         denied = f"calls that are {' or '.join(sorted(settings.before))} are denied"
         yield Check("log", "note", f"{lacks.error.message}; {denied}", "deedbook keys rotate --lost, or another user")

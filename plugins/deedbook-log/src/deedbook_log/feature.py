@@ -11,10 +11,10 @@ from deedbook.contract.features import featureimpl
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.maintenance.log_presence import FEATURE, has_log
-from deedbook.maintenance.opening import OWN, own
+from deedbook.maintenance.opening import OWN, open_workspace_ledger
 from deedbook.workspace.site import Site
 
-from .checkpoints.keeper import Keeper
+from .checkpoints.keeper import CheckpointKeeper
 
 if TYPE_CHECKING:
     from deedbook.call.handlers import Ticket
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class Checkpoints:
-    """Writes checkpoints before effects, at ends of sessions and every so often, once the workspace has a log."""
+    """Writes checkpoints before effects, at ends of sessions and periodically, once the workspace has a log."""
 
     def __init__(self) -> None:
-        self._keeper: Keeper | None = None
+        self._keeper: CheckpointKeeper | None = None
         self._making = Lock()
 
     @featureimpl
     def before_effects(
         self, kernel: "Kernel", ledger: "Ledger", undo: ExitStack
     ) -> "Mapping[str, Callable[[Ticket], None]] | None":
-        """Follow the session, and let its effects begin only when a checkpoint covers their intents."""
-        keeper = self._of(kernel)
+        """Follow the session, and let its effects begin only after a checkpoint covers their intents."""
+        keeper = self._get_keeper(kernel)
         keeper.begin(ledger)
         undo.callback(keeper.forget, ledger.session_id)
 
@@ -48,17 +48,17 @@ class Checkpoints:
 
     @featureimpl
     def session_ended(self, kernel: "Kernel", session: "Session") -> None:
-        """Cover the session that has ended."""
-        self._of(kernel).end(session.ledger)
+        """Cover the ended session."""
+        self._get_keeper(kernel).end(session.ledger)
 
     @featureimpl
     def recovered(self, kernel: "Kernel") -> None:
-        """Cover what was ended for processes that died before they could."""
-        self._of(kernel).cover_others(None)
+        """Cover the sessions that were ended for dead processes."""
+        self._get_keeper(kernel).cover_others(None)
 
     @featureimpl
     def kernel_closed(self) -> None:
-        """Write no more."""
+        """Stop writing checkpoints."""
         if self._keeper is not None:
             self._keeper.close()
 
@@ -68,23 +68,23 @@ class Checkpoints:
         if name == OWN:
             return
         settings = CheckpointSettings.read(workspace.checkpoints, workspace.root)
-        with own(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
+        with open_workspace_ledger(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
             if has_log(state, ledger, settings):
-                keeper = Keeper(state, ledger, settings, report)
+                keeper = CheckpointKeeper(state, ledger, settings, report)
                 keeper.cover_others([name])
                 keeper.close()
 
     @featureimpl
     def examine(self, workspace: "Workspace") -> "Iterator[Check]":
-        """Say whether there is a log, and whether this user can sign its next checkpoint."""
+        """Check whether there is a log, and whether this user can sign its next checkpoint."""
         from .doctor import check_log
 
         return check_log(workspace)
 
-    def _of(self, kernel: "Kernel") -> "Keeper":
+    def _get_keeper(self, kernel: "Kernel") -> "CheckpointKeeper":
         with self._making:
             if self._keeper is None:
                 settings = CheckpointSettings.read(kernel.bindings.charter.document.get(FEATURE, {}), kernel.site.root)
                 note = partial(kernel.notices.add, FEATURE)
-                self._keeper = Keeper(kernel.state, kernel.ledger, settings, note)
+                self._keeper = CheckpointKeeper(kernel.state, kernel.ledger, settings, note)
             return self._keeper

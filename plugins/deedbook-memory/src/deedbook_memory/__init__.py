@@ -1,1 +1,1 @@
-"""Memory between sessions: zones, proposals, grounds, and the fold of the workspace ledger."""
+"""Memory between sessions: zones, proposals, their grounds, and the fold of the workspace ledger."""

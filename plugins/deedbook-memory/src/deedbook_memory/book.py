@@ -1,7 +1,7 @@
-"""What a workspace remembers, read from its ledger and kept up to date by `refresh`; the store saves the reading.
+"""The memory of a workspace, read from its ledger and kept up to date by `refresh`; the store caches it.
 
-Whoever only reads writes nothing: not the store, not the ledger. A store that is absent, damaged, behind or of another
-ledger costs a reading of the whole ledger, and nothing else.
+A reader writes neither the store nor the ledger. If the store is absent, damaged, behind or of another ledger, the
+whole ledger is read.
 """
 
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ from deedbook.format.events import EXCISED_KEY, first_workspace_hash, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.format.tail import lines_from_end
 
 from .recall import FAMILY, Change, Memory, Slot
-from .recall import Name as Which
-from .store import Place, Stored, load, render, save
+from .recall import EntryName as Which
+from .store import FoldPosition, StoredMemory, load_store, render_store, save_store
 
 WORKSPACE: Final = "workspace"
 ERASED: Final = "erased"
 
 
-class Book:
-    """The memory of a *state* folder; with *saves* `close` saves the store if anything is new, *afresh* reads none.
+class MemoryBook:
+    """The memory of a *state* folder; with *saves*, `close` saves a changed store; *afresh* ignores the store.
 
-    Raises `MemoryRefused` where the store is of a later form, and `FileNotFoundError` where there is no ledger.
+    Raises `MemoryRefused` if the store is of a later form, and `FileNotFoundError` if there is no ledger.
     """
 
     def __init__(self, state: Path, *, saves: bool = False, afresh: bool = False) -> None:
@@ -37,15 +37,15 @@ class Book:
         self._saves = saves
         self._lock = RLock()
         with Folder.at(state) as folder:
-            self.found = load(folder)
+            self.stored = load_store(folder)
         self._folder = Folder.at(state / WORKSPACE)
-        self.place, self.memory = Place("", -1, "", 0), Memory()
+        self.place, self.memory = FoldPosition("", -1, "", 0), Memory()
         try:
             place = f"{self._folder.path}/{LEDGER_FILE}"
-            if not afresh and self._goes_on(self.found, place):
-                assert self.found.memory
-                assert self.found.place
-                self.memory, self.place = self.found.memory, self.found.place
+            if not afresh and self._matches_ledger(self.stored, place):
+                assert self.stored.memory
+                assert self.stored.place
+                self.memory, self.place = self.stored.memory, self.stored.place
             self._begin()
         except BaseException:
             self._folder.close()
@@ -59,14 +59,14 @@ class Book:
             raise
 
     def refresh(self) -> None:
-        """Take in what was recorded since; raises `LedgerError` where a line is not what was written."""
+        """Apply the new events; raises `LedgerError` for a line that was changed."""
         with self._lock:
-            self._take()
-            if self._file.closed:  # another file took its place: of what was taken out of it nothing stays known
+            self._apply()
+            if self._file.closed:  # another file replaced the ledger: excised values must not stay in memory
                 self._follow.close()
-                self.place, self.memory = Place("", -1, "", 0), Memory()
+                self.place, self.memory = FoldPosition("", -1, "", 0), Memory()
                 self._begin()
-                self._take()
+                self._apply()
 
     def _begin(self) -> None:
         self._file = self._folder.open(LEDGER_FILE)
@@ -74,50 +74,56 @@ class Book:
         head = self.place.head or first_workspace_hash
         self._follow = Follower(self._file, start=self.place.end, place=place, gaps=True, head=head)
 
-    def _take(self) -> None:
+    def _apply(self) -> None:
         for line in self._follow():
             if line.event_type.startswith(FAMILY):
-                self.memory.take(line.event)
-            self.place = Place(line.session_id, line.seq, line.envelope_hash, self._follow.end)
+                self.memory.apply(line.event)
+            self.place = FoldPosition(line.session_id, line.seq, line.envelope_hash, self._follow.end)
 
-    def slot(self, name: Which) -> Slot:
-        """Return a key as it is now."""
+    def get_slot(self, name: Which) -> Slot:
+        """Return the current state of a key."""
         with self._lock:
-            return self.memory.slot(name)
+            return self.memory.get_slot(name)
 
-    def entries(self, persona: str | None, zone: str) -> list[tuple[str, Slot]]:
-        """Return the keys of a zone that hold something, in order."""
+    def list_entries(self, persona: str | None, zone: str) -> list[tuple[str, Slot]]:
+        """Return the keys of a zone that have content, in order."""
         with self._lock:
-            return list(self.memory.entries(persona, zone))
+            return list(self.memory.list_entries(persona, zone))
 
-    def told(self, name: Which, slot: Slot) -> dict[str, Any]:
-        """Return an entry as it is shown, with what was sealed in it opened; where that is gone, ``erased``."""
-        held = slot.holds or {}
-        made = {"persona": name.persona, "zone": name.zone, "key": name.key, "version": slot.version, **shown(held)}
+    def describe(self, name: Which, slot: Slot) -> dict[str, Any]:
+        """Return an entry for display with sealed values opened; ``erased`` if they are gone."""
+        content = slot.content or {}
+        described = {
+            "persona": name.persona,
+            "zone": name.zone,
+            "key": name.key,
+            "version": slot.version,
+            **describe_change(content),
+        }
         try:
-            entry = opened(self._folder, held["entry"])
+            entry = open_values(self._folder, content["entry"])
         except (FileNotFoundError, LedgerError):
-            return {**made, ERASED: True}
+            return {**described, ERASED: True}
         if EXCISED_KEY in entry:
-            return {**made, ERASED: True}
-        made["value"] = entry.get("value", entry)
-        made |= {part: entry[part] for part in ("provenance", "reason") if part in entry}
-        return made
+            return {**described, ERASED: True}
+        described["value"] = entry.get("value", entry)
+        described |= {part: entry[part] for part in ("provenance", "reason") if part in entry}
+        return described
 
     def rebuild(self) -> str:
-        """Write the store anew and return its SHA-256."""
+        """Write the store again and return its SHA-256."""
         with self._lock, Folder.at(self.state) as folder:
             self.refresh()
             self._saved = self.place
-            return save(folder, self.memory, self.place)
+            return save_store(folder, self.memory, self.place)
 
-    def rendered(self) -> bytes:
-        """Return the store as it would be written now."""
+    def render(self) -> bytes:
+        """Return the store's bytes for the current memory."""
         with self._lock:
-            return render(self.memory, self.place)
+            return render_store(self.memory, self.place)
 
     def close(self) -> None:
-        """Let go of the files; twice is fine."""
+        """Close the files; may be called twice."""
         with self._lock:
             try:
                 if self._saves and self.place != self._saved:
@@ -133,8 +139,8 @@ class Book:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _goes_on(self, found: Stored, place: str) -> bool:
-        """Say whether the ledger has, where the store says that it ends, the line that it says."""
+    def _matches_ledger(self, found: StoredMemory, place: str) -> bool:
+        """Return whether the ledger has the store's last line at the store's position."""
         if found.place is None:
             return False
         with self._folder.open(LEDGER_FILE) as file:
@@ -150,26 +156,26 @@ class Book:
         return raw.endswith(b"\n") and (line.sound or line.excised) and stands == found.place[:3]
 
 
-def shown(held: Any) -> dict[str, Any]:
-    """Return where an entry or a change stands, and who asked, as it is shown."""
-    by = held.get("by") if isinstance(held.get("by"), dict) else {}
-    links = {part: held[part] for part in ("proposal", "session", "span", "trace_id", "source") if part in held}
-    return {"at": held["ts"], "seq": held["seq"], **links, **({"by": by.get("id", by)} if by else {})}
+def describe_change(content: Any) -> dict[str, Any]:
+    """Return the position of an entry or a change, and who proposed it, for display."""
+    by = content.get("by") if isinstance(content.get("by"), dict) else {}
+    links = {part: content[part] for part in ("proposal", "session", "span", "trace_id", "source") if part in content}
+    return {"at": content["ts"], "seq": content["seq"], **links, **({"by": by.get("id", by)} if by else {})}
 
 
-def history(state: Path) -> Iterator[Change]:
-    """Yield everything that ever happened to what is remembered, in order, from the whole ledger, each line checked.
+def read_history(state: Path) -> Iterator[Change]:
+    """Yield every change of the memory, in order, from the whole ledger, each line checked.
 
-    Raises `LedgerError` (``LEDGER_UNSOUND``) where a line is not what was written.
+    Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that was changed.
     """
     memory = Memory()
-    for event in _recorded(state):
-        change = memory.take(event)
+    for event in _read_events(state):
+        change = memory.apply(event)
         if change is not None:
             yield change
 
 
-def _recorded(state: Path) -> Iterator[Event]:
+def _read_events(state: Path) -> Iterator[Event]:
     with Folder.at(state / WORKSPACE) as folder:
         place = f"{folder.path}/{LEDGER_FILE}"
         follow = Follower(folder.open(LEDGER_FILE), place=place, gaps=True, head=first_workspace_hash)

@@ -1,7 +1,7 @@
-"""What is remembered: the fold of a workspace ledger's ``memory.*`` events; pure.
+"""The memory: the fold of a workspace ledger's ``memory.*`` events; pure.
 
-A proposal is nothing until it is committed, and a commit counts only if it follows on what its key was: of two that
-claim the same version the first one is remembered. What was sealed stays so in the fold.
+A proposal counts only after its commit, and a commit only if its version follows the key's: of two with the same
+version the first counts. Sealed values stay sealed in the fold.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +18,8 @@ FAMILY: Final = "memory."
 _LINKS: Final = ("session", "span", "trace_id", "by", "charter")
 
 
-class Name(NamedTuple):
-    """Which entry: the *persona* whose memory it is (none: the workspace's own), the *zone* and the *key*."""
+class EntryName(NamedTuple):
+    """The name of an entry: the *persona* (none: the workspace's own memory), the *zone* and the *key*."""
 
     persona: str | None
     zone: str
@@ -28,48 +28,48 @@ class Name(NamedTuple):
 
 @attrs.define
 class Slot:
-    """A key: its newest *version*, which counts changes from 1, and what it *holds*; nothing after a retraction."""
+    """A key: its newest *version*, which counts changes from 1, and its *content*; none after a retraction."""
 
     version: int = 0
-    holds: dict[str, Any] | None = None
+    content: dict[str, Any] | None = None
 
 
 class Change(NamedTuple):
-    """What an event did to a key: it is ``committed``, ``imported``, ``retracted`` or ``refused``, as which version.
+    """A change of a key by an event: ``committed``, ``imported``, ``retracted`` or ``refused``, and its version.
 
-    *held* is what was proposed, with links to where; for a refusal *why* says the code and the reason.
+    *content* is the proposed entry with its links; for a refusal *why* holds the code and the reason.
     """
 
     what: str
-    name: Name
+    name: EntryName
     version: int
-    held: Mapping[str, Any]
+    content: Mapping[str, Any]
     why: str = ""
 
 
 @attrs.define
 class Memory:
-    """Everything that is remembered, and the proposals that nothing was decided about yet, by their ids.
+    """All entries, and the undecided proposals by their ids.
 
-    *taken_out* are the spans of proposals whose payload was taken out of its line.
+    *excised* are the spans of proposals whose payload was excised.
     """
 
-    slots: dict[Name, Slot] = attrs.field(factory=dict)
+    slots: dict[EntryName, Slot] = attrs.field(factory=dict)
     pending: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    taken_out: list[str] = attrs.field(factory=list)
+    excised: list[str] = attrs.field(factory=list)
 
-    def slot(self, name: Name) -> Slot:
-        """Return what is known of a key; an empty slot where nothing ever was."""
+    def get_slot(self, name: EntryName) -> Slot:
+        """Return a key; an empty slot if it never had content."""
         return self.slots.get(name) or Slot()
 
-    def entries(self, persona: str | None, zone: str) -> Iterator[tuple[str, Slot]]:
-        """Yield the keys of a zone that hold something, in order."""
-        found = [(name.key, slot) for name, slot in self.slots.items() if name[:2] == (persona, zone) and slot.holds]
+    def list_entries(self, persona: str | None, zone: str) -> Iterator[tuple[str, Slot]]:
+        """Yield the keys of a zone that have content, in order."""
+        found = [(name.key, slot) for name, slot in self.slots.items() if name[:2] == (persona, zone) and slot.content]
         yield from sorted(found, key=lambda each: each[0])
 
-    def take(self, event: Event) -> Change | None:
-        """Take *event* in and return what it changed; an event that does not fit what was before changes nothing."""
-        takers: dict[str, Callable[[Event], Change | None]] = {
+    def apply(self, event: Event) -> Change | None:
+        """Apply *event* and return its change; an event that does not follow from the state changes nothing."""
+        handlers: dict[str, Callable[[Event], Change | None]] = {
             "memory.proposed": self._propose,
             "memory.checked": self._check,
             "memory.refused": self._refuse,
@@ -78,73 +78,78 @@ class Memory:
             "memory.retracted": self._retract,
         }
         try:
-            return takers[event.type](event) if event.type in takers else None
+            return handlers[event.type](event) if event.type in handlers else None
         except (KeyError, TypeError, ValueError, AttributeError):
-            return None  # not in the form of its type; verification says so
+            return None  # an invalid payload; verification reports it
 
     def _propose(self, event: Event) -> None:
-        said = event.payload
-        if EXCISED_KEY in said:
-            self.taken_out.append(event.span)
-        elif said["proposal"] not in self.pending:
+        payload = event.payload
+        if EXCISED_KEY in payload:
+            self.excised.append(event.span)
+        elif payload["proposal"] not in self.pending:
             parts = ("proposal", "persona", "entry", *_LINKS)
-            self.pending[said["proposal"]] = {name: said[name] for name in parts}
+            self.pending[payload["proposal"]] = {name: payload[name] for name in parts}
 
     def _check(self, event: Event) -> None:
-        """Let a proposal be known again by its check, where nothing else is left of it."""
-        said = event.payload
-        if event.parent in self.taken_out and said["proposal"] not in self.pending:
-            self.taken_out.remove(event.parent)
-            self.pending[said["proposal"]] = {"proposal": said["proposal"], "entry": {EXCISED_KEY: ""}}
+        """Identify an excised proposal by its check."""
+        payload = event.payload
+        if event.parent in self.excised and payload["proposal"] not in self.pending:
+            self.excised.remove(event.parent)
+            self.pending[payload["proposal"]] = {"proposal": payload["proposal"], "entry": {EXCISED_KEY: ""}}
 
     def _refuse(self, event: Event) -> Change | None:
-        held = self.pending.pop(event.payload["proposal"], None)
-        if held is None:
+        content = self.pending.pop(event.payload["proposal"], None)
+        if content is None:
             return None
-        entry = held["entry"]
-        name = Name(held.get("persona"), str(entry.get("zone", "")), str(entry.get("key", "")))
+        entry = content["entry"]
+        name = EntryName(content.get("persona"), str(entry.get("zone", "")), str(entry.get("key", "")))
         why = f"{event.payload['code']}: {event.payload['reason']}"
-        return Change("refused", name, self.slot(name).version, {**held, **_at(event)}, why)
+        return Change("refused", name, self.get_slot(name).version, {**content, **_get_position(event)}, why)
 
     def _commit(self, event: Event) -> Change | None:
-        said = event.payload
-        held = self.pending.pop(said["proposal"], None)
-        if held is None or held.get("persona", said["persona"]) != said["persona"]:
+        payload = event.payload
+        content = self.pending.pop(payload["proposal"], None)
+        if content is None or content.get("persona", payload["persona"]) != payload["persona"]:
             return None
-        return self._hold("committed", said, {**held, **_at(event)})
+        return self._set("committed", payload, {**content, **_get_position(event)})
 
     def _import(self, event: Event) -> Change | None:
-        said = event.payload
-        held = {"persona": said["persona"], "entry": said["entry"], "source": said["source"], **_at(event)}
-        return self._hold("imported", {**said, "zone": LEGACY, "key": said["entry"]["key"]}, held)
+        payload = event.payload
+        content = {
+            "persona": payload["persona"],
+            "entry": payload["entry"],
+            "source": payload["source"],
+            **_get_position(event),
+        }
+        return self._set("imported", {**payload, "zone": LEGACY, "key": payload["entry"]["key"]}, content)
 
-    def _hold(self, what: str, said: Object, held: dict[str, Any]) -> Change | None:
-        """Let a key hold what *held* says, unless *said* is about another one, or out of turn."""
-        entry, version = held["entry"], said["version"]
+    def _set(self, what: str, payload: Object, content: dict[str, Any]) -> Change | None:
+        """Set the content of a key, unless *payload* is for another key, or out of order."""
+        entry, version = content["entry"], payload["version"]
         hidden = is_sealed(entry) or EXCISED_KEY in entry
-        made, zone = (entry, said["zone"]) if hidden else upcast(entry)
-        name = Name(said["persona"], LEGACY if what == "imported" else zone, said["key"])
+        current, zone = (entry, payload["zone"]) if hidden else upcast(entry)
+        name = EntryName(payload["persona"], LEGACY if what == "imported" else zone, payload["key"])
         slot = self.slots.get(name) or Slot()
         fits = is_key(name.key) and (hidden or entry["key"] == name.key)
         if not fits or type(version) is not int or version != slot.version + 1:
             return None
-        slot.version, slot.holds = version, {**held, "entry": dict(made)}
+        slot.version, slot.content = version, {**content, "entry": dict(current)}
         self.slots[name] = slot
-        return Change(what, name, version, slot.holds)
+        return Change(what, name, version, slot.content)
 
     def _retract(self, event: Event) -> Change | None:
-        said = event.payload
-        name = Name(said["persona"], said["zone"], said["key"])
+        payload = event.payload
+        name = EntryName(payload["persona"], payload["zone"], payload["key"])
         slot = self.slots.get(name)
-        if slot is None or not slot.holds or said["version"] != slot.version + 1:
+        if slot is None or not slot.content or payload["version"] != slot.version + 1:
             return None
-        slot.version, slot.holds = said["version"], None
-        links = {key: said[key] for key in _LINKS}
-        return Change("retracted", name, slot.version, {**links, "reason": said["reason"], **_at(event)})
+        slot.version, slot.content = payload["version"], None
+        links = {key: payload[key] for key in _LINKS}
+        return Change("retracted", name, slot.version, {**links, "reason": payload["reason"], **_get_position(event)})
 
 
-def _at(event: Event) -> dict[str, Any]:
-    """Return where an event stands in the workspace ledger."""
+def _get_position(event: Event) -> dict[str, Any]:
+    """Return the position of an event in the workspace ledger."""
     return {"seq": event.seq, "ts": event.ts}
 
 
@@ -156,6 +161,6 @@ class RecallFold:
         return Memory()
 
     def step(self, state: Memory, event: Event) -> Memory:
-        """Take *event* in; what it is not about stays as it was."""
-        state.take(event)
+        """Apply *event*."""
+        state.apply(event)
         return state

@@ -1,7 +1,7 @@
-"""The memory store: a file beside the ledger that says what its fold came to, and is only a cache of that.
+"""The memory store: a file beside the ledger that caches the fold of the ledger.
 
-It names the ledger, the line up to which it was folded, and its own checksum. One that is damaged, or of another
-ledger, is passed over; one of a later form is never touched, and one of an older form is for `memory.legacy`.
+It names the ledger, the last folded line, and its own checksum. A damaged store, or one of another ledger, is ignored;
+one of a later form is never touched, and one of an older form is for `memory.legacy`.
 """
 
 import re
@@ -12,7 +12,7 @@ from deedbook.format.canonical import decode, digest, encode, parse
 from deedbook.format.errors import FileRefused, IntakeError, MemoryRefused, fault
 from deedbook.format.files import Folder
 
-from .recall import Memory, Name, Slot
+from .recall import EntryName, Memory, Slot
 
 FOLDER: Final = "memory"
 NAME: Final = f"{FOLDER}/memory_store.json"
@@ -23,8 +23,8 @@ _DEPTH: Final = 128
 _NODES: Final = 100_000_000
 
 
-class Place(NamedTuple):
-    """Where a fold stands in its *ledger*: the number of the last line, its hash, and where it ends in the file."""
+class FoldPosition(NamedTuple):
+    """The position of a fold in its *ledger*: the number of the last line, its hash, and its end in the file."""
 
     ledger: str
     seq: int
@@ -32,51 +32,51 @@ class Place(NamedTuple):
     end: int
 
 
-class Stored(NamedTuple):
-    """What was found: nothing, a ``sound`` store with its *memory* and *place*, a ``damaged`` or an ``old`` one.
+class StoredMemory(NamedTuple):
+    """The store as found: nothing, a ``sound`` one with its *memory* and *place*, a ``damaged`` or an ``old`` one.
 
-    *raw* is the file, *form* the version that it says it has.
+    *raw* is the file, *form* its version.
     """
 
-    what: Literal["nothing", "sound", "damaged", "old"]
+    state: Literal["nothing", "sound", "damaged", "old"]
     raw: bytes = b""
     form: str = ""
     memory: Memory | None = None
-    place: Place | None = None
+    place: FoldPosition | None = None
 
 
-def load(state: Folder) -> Stored:
-    """Look at the store of a *state* folder; raises `MemoryRefused` (``MEMORY_FUTURE``) for one of a later form."""
+def load_store(state: Folder) -> StoredMemory:
+    """Read the store of a *state* folder; raises `MemoryRefused` (``MEMORY_FUTURE``) for one of a later form."""
     try:
         raw = state.read(NAME, limit=MAX_BYTES)
     except FileNotFoundError:
-        return Stored("nothing")
+        return StoredMemory("nothing")
     except FileRefused:
-        return Stored("damaged")
-    form = form_of(raw)
+        return StoredMemory("damaged")
+    form = detect_form(raw)
     if form is None:
-        return Stored("damaged", raw)
+        return StoredMemory("damaged", raw)
     if form != FORM:
-        return Stored("old", raw, form)
+        return StoredMemory("old", raw, form)
     try:
-        return Stored("sound", raw, form, *_read(decode(raw)))
+        return StoredMemory("sound", raw, form, *_parse(decode(raw)))
     except (KeyError, TypeError, ValueError):
-        return Stored("damaged", raw, form)
+        return StoredMemory("damaged", raw, form)
 
 
-def form_of(raw: bytes) -> str | None:
-    """Return the version of a store's form, ``v0`` where it is none of ours; ``None`` for what is no JSON object.
+def detect_form(raw: bytes) -> str | None:
+    """Return the version of a store's form, ``v0`` for a foreign one; ``None`` if it is no JSON object.
 
-    Raises `MemoryRefused` (``MEMORY_FUTURE``) for a later one than is known here.
+    Raises `MemoryRefused` (``MEMORY_FUTURE``) for a later version than is known here.
     """
     try:
-        said = decode(raw)
+        document = decode(raw)
     except ValueError:
         return None
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         return None
-    form = said.get("schema_version")
-    if said.get("schema") != "memory_store":
+    form = document.get("schema_version")
+    if document.get("schema") != "memory_store":
         return "v0"
     if form == FORM:
         return FORM
@@ -88,49 +88,52 @@ def form_of(raw: bytes) -> str | None:
     raise MemoryRefused(fault("MEMORY_FUTURE", why, place=NAME))
 
 
-def save(state: Folder, memory: Memory, place: Place) -> str:
+def save_store(state: Folder, memory: Memory, place: FoldPosition) -> str:
     """Write the store, atomically, and return the SHA-256 of the file."""
-    raw = render(memory, place)
+    raw = render_store(memory, place)
     state.replace(NAME, raw)
     return digest(raw)
 
 
-def render(memory: Memory, place: Place) -> bytes:
+def render_store(memory: Memory, place: FoldPosition) -> bytes:
     """Return the store's bytes."""
     body = {
         "schema": "memory_store",
         "schema_version": FORM,
         **place._asdict(),
-        "entries": [[*name, slot.version, slot.holds] for name, slot in sorted(memory.slots.items(), key=_order)],
+        "entries": [[*name, slot.version, slot.content] for name, slot in sorted(memory.slots.items(), key=_sort_key)],
         "pending": memory.pending,
-        "taken_out": memory.taken_out,
+        "taken_out": memory.excised,
     }
     return encode({**body, "sha256": digest(encode(body, _DEPTH, _NODES))}, _DEPTH, _NODES)
 
 
-def _order(item: tuple[Name, Slot]) -> tuple[str, str, str]:
+def _sort_key(item: tuple[EntryName, Slot]) -> tuple[str, str, str]:
     persona, zone, key = item[0]
     return persona or "", zone, key
 
 
-def _read(said: dict[str, Any]) -> tuple[Memory, Place]:
-    """Take a store apart; raises `ValueError` where its checksum is another."""
-    checksum = said.pop("sha256")
-    if digest(encode(said, _DEPTH, _NODES)) != checksum:
+def _parse(document: dict[str, Any]) -> tuple[Memory, FoldPosition]:
+    """Return the content of a store; raises `ValueError` if its checksum is wrong."""
+    checksum = document.pop("sha256")
+    if digest(encode(document, _DEPTH, _NODES)) != checksum:
         raise ValueError
-    place = Place(said["ledger"], said["seq"], said["head"], said["end"])
+    place = FoldPosition(document["ledger"], document["seq"], document["head"], document["end"])
     if type(place.seq) is not int or type(place.end) is not int:
         raise ValueError
-    slots = {Name(persona, zone, key): Slot(version, holds) for persona, zone, key, version, holds in said["entries"]}
-    return Memory(slots, dict(said["pending"]), list(said["taken_out"])), place
+    slots = {
+        EntryName(persona, zone, key): Slot(version, holds)
+        for persona, zone, key, version, holds in document["entries"]
+    }
+    return Memory(slots, dict(document["pending"]), list(document["taken_out"])), place
 
 
-def readable(raw: bytes) -> Object:
-    """Return the JSON object in a file that somebody else wrote; raises `MemoryRefused` (``MEMORY_UNREADABLE``)."""
+def parse_object(raw: bytes) -> Object:
+    """Return the JSON object in a foreign file; raises `MemoryRefused` (``MEMORY_UNREADABLE``)."""
     try:
-        said = parse(raw)
+        document = parse(raw)
     except IntakeError as problem:
         raise MemoryRefused(fault("MEMORY_UNREADABLE", "it is not what intake accepts"), problem.error) from None
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         raise MemoryRefused(fault("MEMORY_UNREADABLE", "it is no JSON object"))
-    return said
+    return document

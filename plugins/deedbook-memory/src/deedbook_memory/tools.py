@@ -1,6 +1,6 @@
-"""The handlers of the kind memory, as entry points of Deedbook's own: they read, propose and retract.
+"""The handlers of the kind memory, entry points of Deedbook itself: they read, propose and retract.
 
-They need the workspace ledger, which no plugin is given; so there are these three, and abilities in YAML over them.
+They need the workspace ledger, which no plugin gets; YAML declares abilities over these three.
 """
 
 from typing import Any, ClassVar, Final
@@ -9,9 +9,10 @@ from deedbook.call.call_context import MemoryCall
 from deedbook.contract import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
 from deedbook.format.entries import PROPOSED, ZONES
 from deedbook.format.errors import DeedbookError
+from deedbook.format.pointers import POINTER
 
-from .book import Book
-from .gate import Asked, Gate
+from .book import MemoryBook
+from .gate import MemoryGate, MemoryRequest
 from .legacy import take_over
 
 _KEY: Final = {
@@ -32,7 +33,7 @@ _PROVENANCE: Final = {
         "span": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
         "seq": {"type": "integer", "minimum": 0},
         "hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-        "pointer": {"type": "string", "maxLength": 1024, "pattern": "^(/([^~/]|~[01])*)*$"},
+        "pointer": {"type": "string", "maxLength": 1024, "pattern": POINTER},
     },
     "additionalProperties": False,
 }
@@ -51,28 +52,28 @@ _CHANGED: Final = {
 }
 
 
-class _Remembering:
-    """What the three have in common: one gate for all calls of a kernel."""
+class _MemoryTool:
+    """The common part of the handlers: one gate for all calls of a kernel."""
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of all plugins
         self._host = host
 
-    def _gate(self, ctx: Any) -> tuple[Gate, Asked]:
-        """Return the gate of the charter, and the call as it is asked there; raises `Failed`."""
+    def _get_gate(self, ctx: Any) -> tuple[MemoryGate, MemoryRequest]:
+        """Return the gate of the charter, and the request; raises `Failed`."""
         if not isinstance(ctx, MemoryCall):
             raise Failed("BINDING_INVALID", "this handler is for abilities of kind memory; say kind: memory")
         try:
-            gate = self._host.share("deedbook/memory", lambda: _opened(ctx))
+            gate = self._host.share("deedbook/memory", lambda: _open_gate(ctx))
         except DeedbookError as problem:
             raise Failed(problem.error.code, str(problem)) from None
-        return gate, Asked(
+        return gate, MemoryRequest(
             caller=ctx.caller, ability=ctx.ability, raw=ctx.raw,
             session=ctx.session, trace=ctx.trace, span=ctx.span,
         )  # fmt: skip
 
 
-class MemoryRead(_Remembering):
-    """Reads entries of one zone: of one key, of keys that fit a glob, or all."""
+class MemoryRead(_MemoryTool):
+    """Reads entries of one zone: of one key, of keys that match a glob, or all."""
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="read",
@@ -104,12 +105,12 @@ class MemoryRead(_Remembering):
     )
 
     def __call__(self, args: Any, ctx: Any, /) -> Json:
-        """Return what is remembered now."""
-        return _said(lambda: self._gate(ctx)[0].read(args))
+        """Return the current entries."""
+        return _call_safely(lambda: self._get_gate(ctx)[0].read(args))
 
 
-class MemoryPropose(_Remembering):
-    """Proposes an entry: it is checked and, if nothing speaks against it, remembered."""
+class MemoryPropose(_MemoryTool):
+    """Proposes an entry, which is checked and then committed or refused."""
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="write",
@@ -130,13 +131,13 @@ class MemoryPropose(_Remembering):
     )
 
     def __call__(self, args: Any, ctx: Any, /) -> Json:
-        """Return what the proposal was committed as."""
-        gate, asked = self._gate(ctx)
-        return _said(lambda: gate.propose(args, asked))
+        """Return the committed entry."""
+        gate, request = self._get_gate(ctx)
+        return _call_safely(lambda: gate.propose(args, request))
 
 
-class MemoryRetract(_Remembering):
-    """Lets a key hold nothing any more; what it held stays in the ledger."""
+class MemoryRetract(_MemoryTool):
+    """Removes the content of a key; it stays in the ledger."""
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="write",
@@ -155,31 +156,31 @@ class MemoryRetract(_Remembering):
     )
 
     def __call__(self, args: Any, ctx: Any, /) -> Json:
-        """Return the version that the key is at now."""
-        gate, asked = self._gate(ctx)
-        return _said(lambda: gate.retract(args, asked))
+        """Return the new version of the key."""
+        gate, request = self._get_gate(ctx)
+        return _call_safely(lambda: gate.retract(args, request))
 
 
-def _opened(ctx: MemoryCall) -> Gate:
-    """Open the memory of the workspace; a store of an older form in its place is moved aside and taken over first."""
-    book, document = Book(ctx.state, saves=True), ctx.charter.document
+def _open_gate(ctx: MemoryCall) -> MemoryGate:
+    """Open the memory of the workspace; a store of an older form is moved aside and imported first."""
+    book, document = MemoryBook(ctx.state, saves=True), ctx.charter.document
     try:
-        if book.found.what == "old":
-            take_over(ctx.own, book, book.found.raw, (document.get("persona") or {}).get("id"), moved=True)
+        if book.stored.state == "old":
+            take_over(ctx.own, book, book.stored.raw, (document.get("persona") or {}).get("id"), moved=True)
             book.rebuild()
-        return Gate(ctx.own, book, document, ctx.charter.digest)
+        return MemoryGate(ctx.own, book, document, ctx.charter.digest)
     except BaseException:
         book.close()
         raise
 
 
-def _said(do: Any) -> Json:
-    """Return what *do* does; what keeps the ledger from being read or written is the call's failure."""
+def _call_safely(do: Any) -> Json:
+    """Return the result of *do*; a ledger error is the call's failure."""
     try:
-        done: Json = do()
+        result: Json = do()
     except DeedbookError as problem:
         raise Failed(problem.error.code, str(problem), retryable=problem.error.retryable) from None
-    return done
+    return result
 
 
 _: tuple[Plugin[HandlerSpec, Handler], ...] = (MemoryRead, MemoryPropose, MemoryRetract)

@@ -17,7 +17,7 @@ from deedbook.format.event_text import show, summary
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.folds import SnapshotFold
-from deedbook.format.markdown import block, escaped, front, quoted, row
+from deedbook.format.markdown import block, escape, front, quote, row
 from deedbook.format.reader import read
 
 TASK: Final = "task.md"
@@ -123,9 +123,9 @@ class WorkdocPages:
         who = who if isinstance(who, dict) and "id" in who else {"id": show(who), "on_behalf_of": None}
         yield from self._front(start, {"purpose": show(payload.get("purpose")), "requests": self._requests})
         behalf = f" on behalf of {show(who['on_behalf_of'])}" if who.get("on_behalf_of") else ""
-        yield from ("", "# Task", "", escaped(f"For {show(who['id'])}{behalf}, since {start.ts}."))
+        yield from ("", "# Task", "", escape(f"For {show(who['id'])}{behalf}, since {start.ts}."))
         for event in self._prompts:
-            yield from ("", f"## {event.ts}", "", *quoted(show(event.payload.get("text"))))
+            yield from ("", f"## {event.ts}", "", *quote(show(event.payload.get("text"))))
         if self._requests > MAX_ROWS:
             yield from ("", f"And {self._requests - MAX_ROWS} more; see the ledger.")
         yield from self._tasks.lines("Tasks")
@@ -146,9 +146,9 @@ class WorkdocPages:
         snapshot = self._snapshot
         counts = {"denied": len(snapshot.denied), "errors": len(snapshot.errors), "unknown": snapshot.unknown}
         yield from self._front(start, {"ok": snapshot.ok, "calls": snapshot.calls.total(), **counts})
-        yield from ("", "# Outcome", "", escaped(self._ending()))
+        yield from ("", "# Outcome", "", escape(self._ending()))
         for event in self._replies:
-            yield from ("", "## Reply", "", *quoted(show(event.payload.get("reply"))))
+            yield from ("", "## Reply", "", *quote(show(event.payload.get("reply"))))
         yield from self._calls.lines("What calls came to")
         yield from self._tasks.lines("Tasks")
 

@@ -1,1 +1,1 @@
-"""What Deedbook's ledgers hold, as OpenTelemetry spans."""
+"""Exports Deedbook's ledgers as OpenTelemetry spans."""

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What the commands have in common. *cursor* is a file; *timeout* is in seconds, for a batch and its retries."""
+    """The common options of the commands. *cursor* is a file; *timeout* is in seconds, for a batch and its retries."""
 
     endpoint: str
     headers: tuple[str, ...]
@@ -35,7 +35,7 @@ class Options:
     from_start: bool
 
 
-def _options(command: F) -> F:
+def _add_options(command: F) -> F:
     for option in reversed(
         (
             click.option(
@@ -59,7 +59,7 @@ def _options(command: F) -> F:
 @click.group("otel")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Send what ledgers hold to an OpenTelemetry collector, as spans."""
+    """Send the events of ledgers to an OpenTelemetry collector, as spans."""
     from deedbook_inspect.reading import Ledgers  # noqa: PLC0415 - help is quick
 
     ctx.obj = Ledgers(ctx.obj.workspace)
@@ -67,26 +67,26 @@ def command(ctx: click.Context) -> None:
 
 @command.command("export", short_help="Send the spans of each SESSION, or of all sessions, and end.")
 @click.argument("sessions", nargs=-1, metavar="[SESSION…|all]")
-@_options
+@_add_options
 @click.pass_obj
 def export(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> int:
     """Send the spans of each SESSION (an id, or a file), or of all, and end.
 
     Ids are the ledger's: sent twice, they are the same spans.
     """
-    from .work import Sending  # noqa: PLC0415 - help is quick
+    from .work import LedgerExport  # noqa: PLC0415 - help is quick
 
     options = Options(**given)
     every = not sessions or "all" in sessions
-    found = list(ledgers.every()) if every else [ledgers.named(name) for name in sessions]
+    found = list(ledgers.list_all()) if every else [ledgers.find(name) for name in sessions]
     sent = unfinished = 0
-    with _connected(options, options.cursor and Path(options.cursor)) as (collector, cursor):
+    with _connect(options, options.cursor and Path(options.cursor)) as (collector, cursor):
         for each in {one.place: one for one in found}.values():
-            with Sending(ledgers, each.place, collector, cursor, contents=options.contents) as sending:
+            with LedgerExport(ledgers, each.place, collector, cursor, contents=options.contents) as sending:
                 sent += sending()
                 unfinished += sending.unfinished
-        _tell(sent, unfinished, collector)
-    torn = [why for each in found if (why := ledgers.unread(each))]
+        _print_result(sent, unfinished, collector)
+    torn = [why for each in found if (why := ledgers.describe_unread(each))]
     for why in torn:
         click.echo(f"error: {why}", err=True)
     return _UNSOUND if torn else 1 if collector.rejected else 0
@@ -94,55 +94,55 @@ def export(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> in
 
 @command.command("follow", short_help="Send spans as they end, until the sessions are over.")
 @click.argument("sessions", nargs=-1, metavar="[SESSION…]")
-@_options
+@_add_options
 @click.pass_obj
 def follow(ledgers: "Ledgers", /, sessions: tuple[str, ...], **given: Any) -> int:
-    """Send spans as they end, of each SESSION until it is over, or of all and new ones until interrupted.
+    """Send spans as they end, of each SESSION until it ends, or of all and new ones until interrupted.
 
-    Where it ended, it goes on: what was taken is kept in a cursor beside the ledgers.
+    A restart continues where the last run ended: the sent position is kept in a cursor beside the ledgers.
     """
-    from .cursors import place_of  # noqa: PLC0415 - help is quick
-    from .work import Following  # noqa: PLC0415 - help is quick
+    from .cursors import find_cursor  # noqa: PLC0415 - help is quick
+    from .work import LedgerFollower  # noqa: PLC0415 - help is quick
 
     options = Options(**given)
-    told = options.endpoint or "".join(f"{name}={os.environ.get(name, '')}\n" for name in _VARIABLES)
-    place = Path(options.cursor) if options.cursor else place_of(ledgers.state, told, contents=options.contents)
+    target = options.endpoint or "".join(f"{name}={os.environ.get(name, '')}\n" for name in _VARIABLES)
+    place = Path(options.cursor) if options.cursor else find_cursor(ledgers.state, target, contents=options.contents)
     names = () if "all" in sessions else sessions
-    with _connected(options, place) as (collector, cursor):
-        sent = Following(ledgers, names, collector, cursor, contents=options.contents)()
-        _tell(sent, 0, collector)
+    with _connect(options, place) as (collector, cursor):
+        sent = LedgerFollower(ledgers, names, collector, cursor, contents=options.contents)()
+        _print_result(sent, 0, collector)
     return 1 if collector.rejected else 0
 
 
 @contextmanager
-def _connected(options: Options, place: "Path | str | None") -> "Iterator[tuple[Collector, Cursor]]":
-    """Open the collector and the cursor; say in one line what kept a batch from being taken."""
+def _connect(options: Options, place: "Path | str | None") -> "Iterator[tuple[Collector, Cursor]]":
+    """Open the collector and the cursor; report a refused batch in one line."""
     from .cursors import Cursor  # noqa: PLC0415 - help is quick
-    from .delivery import Collector, Undelivered  # noqa: PLC0415 - the SDK takes its time
+    from .delivery import Collector, UndeliveredError  # noqa: PLC0415 - the SDK is slow to import
 
-    headers = dict(_pair(each) for each in options.headers)
+    headers = dict(_parse_header(each) for each in options.headers)
     collector = Collector(options.endpoint, headers=headers, timeout=options.timeout)
     try:
-        with Cursor.held(Path(place) if place else None) as cursor:
+        with Cursor.open(Path(place) if place else None) as cursor:
             if options.from_start:
-                cursor.forget()
+                cursor.reset()
             yield collector, cursor
-    except Undelivered as problem:
-        kept = "; what was taken is kept, so call it again" if place else "; nothing is lost, call it again"
-        kept = kept if problem.passing else ""
-        raise click.ClickException(f"{problem}{kept}") from None
+    except UndeliveredError as problem:
+        hint = "; what was taken is kept, so call it again" if place else "; nothing is lost, call it again"
+        hint = hint if problem.is_temporary else ""
+        raise click.ClickException(f"{problem}{hint}") from None
     finally:
         collector.close()
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
-def _tell(sent: int, unfinished: int, collector: "Collector") -> None:
+def _print_result(sent: int, unfinished: int, collector: "Collector") -> None:
     click.echo("1 span sent" if sent == 1 else f"{sent} spans sent")
     if unfinished:
         click.echo(f"{unfinished} have begun and not ended; they are sent when they have", err=True)

@@ -1,4 +1,4 @@
-"""What was said and done, as attributes; asked for with ``--contents``. Of a sealed value there is only that it was."""
+"""Messages, arguments and results as attributes, on request (``--contents``). A sealed value is only marked."""
 
 import json
 from collections.abc import Mapping
@@ -6,52 +6,54 @@ from typing import Any, Final
 
 from deedbook import Object
 
-__all__ = ["answered", "asked", "said", "text_of"]
+__all__ = ["format_message", "format_request", "format_response", "format_value"]
 
-MOST: Final = 32_768
-"""Characters of one attribute; what is longer is cut, and says so."""
+MAX_TEXT: Final = 32_768
+"""The largest number of characters of one attribute; a longer text is cut and marked."""
 _SEALED: Final = "$sealed"
 _FINISH: Final[Mapping[str, str]] = {"tool_use": "tool_call", "max_tokens": "length", "safety": "content_filter"}
 
 
-def text_of(value: Any) -> str:
-    """Return a value as text, without any sealed part, and cut where it is long."""
-    open_ = _unsealed(value)
+def format_value(value: Any) -> str:
+    """Return a value as text, with sealed parts marked, cut if it is long."""
+    open_ = _mark_sealed(value)
     text = open_ if isinstance(open_, str) else json.dumps(open_, ensure_ascii=False, separators=(",", ":"))
-    return text if len(text) <= MOST else f"{text[:MOST]}… ({len(text)} characters)"
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text)} characters)"
 
 
-def said(role: str, text: Any) -> str:
-    """Return one message as the conventions have it."""
-    return text_of([{"role": role, "parts": [_text(text)]}])
+def format_message(role: str, text: Any) -> str:
+    """Return one message in the form of the conventions."""
+    return format_value([{"role": role, "parts": [_build_text(text)]}])
 
 
-def asked(request: Object) -> str:
+def format_request(request: Object) -> str:
     """Return the messages of a request to a model."""
-    messages = _unsealed(request.get("messages"))
-    return text_of(
-        [_message(each) for each in messages if isinstance(each, dict)] if isinstance(messages, list) else []
+    messages = _mark_sealed(request.get("messages"))
+    return format_value(
+        [_build_message(each) for each in messages if isinstance(each, dict)] if isinstance(messages, list) else []
     )
 
 
-def answered(response: Object) -> str:
-    """Return the one message of a model's answer."""
-    parts = _parts(response)
-    told = str(response.get("finish_reason", "stop"))
-    return text_of([{"role": "assistant", "parts": parts, "finish_reason": _FINISH.get(told, told)}])
+def format_response(response: Object) -> str:
+    """Return the one message of a model's response."""
+    parts = _build_parts(response)
+    finish_reason = str(response.get("finish_reason", "stop"))
+    return format_value(
+        [{"role": "assistant", "parts": parts, "finish_reason": _FINISH.get(finish_reason, finish_reason)}]
+    )
 
 
-def _message(message: Object) -> dict[str, Any]:
+def _build_message(message: Object) -> dict[str, Any]:
     role = message.get("role")
     if role == "tool":
         part = {"type": "tool_call_response", "id": message.get("tool_call_id"), "response": message.get("content")}
         return {"role": "tool", "parts": [part]}
-    return {"role": role, "parts": _parts({**message, "text": message.get("content")})}
+    return {"role": role, "parts": _build_parts({**message, "text": message.get("content")})}
 
 
-def _parts(told: Object) -> list[dict[str, Any]]:
-    calls = told.get("tool_calls")
-    parts = [_text(told["text"])] if told.get("text") else []
+def _build_parts(message: Object) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls")
+    parts = [_build_text(message["text"])] if message.get("text") else []
     for call in calls if isinstance(calls, list) else []:
         if isinstance(call, dict) and _SEALED not in call:
             name = {"type": "tool_call", "id": call.get("id"), "name": call.get("name")}
@@ -59,13 +61,13 @@ def _parts(told: Object) -> list[dict[str, Any]]:
     return parts
 
 
-def _text(content: Any) -> dict[str, Any]:
+def _build_text(content: Any) -> dict[str, Any]:
     return {"type": "text", "content": content}
 
 
-def _unsealed(value: Any) -> Any:
+def _mark_sealed(value: Any) -> Any:
     if isinstance(value, Mapping):
         if _SEALED in value:
             return f"[sealed, {value.get('size')} bytes]"
-        return {name: _unsealed(each) for name, each in value.items()}
-    return [_unsealed(each) for each in value] if isinstance(value, list) else value
+        return {name: _mark_sealed(each) for name, each in value.items()}
+    return [_mark_sealed(each) for each in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""The names of OpenTelemetry's conventions for generative AI that are used here, copied; all are of status Development.
+"""The names of OpenTelemetry's conventions for generative AI, copied; all are of status Development.
 
 Source: https://github.com/open-telemetry/semantic-conventions-genai, as of November 2026. The library of constants is
-not imported: what is in development there may be renamed by an update, and the spans of a ledger stay what they are.
+not imported: an update may rename what is in development, and the spans of a ledger have to stay the same.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
-"""What the spans' names mean."""
+"""The schema of the spans' names."""
 
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -35,8 +35,8 @@ OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 ERROR: Final = "error.type"
 
 OWN: Final = "deedbook"
-"""The provider of what the runtime does itself, and the prefix of attributes that no convention has."""
+"""The provider of operations of the runtime itself, and the prefix of attributes without a convention."""
 PROVIDERS: Final[Mapping[str, str]] = MappingProxyType(
     {"gemini": "gcp.gemini", "mistral": "mistral_ai", "bedrock": "aws.bedrock", "xai": "x_ai"}
 )
-"""Providers that the conventions spell otherwise than their plugins do."""
+"""Providers that the conventions name differently than their plugins."""

@@ -1,4 +1,4 @@
-"""How far a collector was told, in a file: after a batch was taken and never before, so that nothing is left out."""
+"""The position up to which a collector has received events, in a file: written only after a batch was accepted."""
 
 import json
 import os
@@ -12,37 +12,37 @@ from typing import Final
 import attrs
 import click
 
-__all__ = ["Cursor", "Reached", "place_of"]
+__all__ = ["Cursor", "CursorPosition", "find_cursor"]
 
 _VERSION: Final = "v1"
 _PRIVATE: Final = 0o600
 
 
 @attrs.frozen
-class Reached:
-    """Where a session's ledger was told up to: the last event's number, and the hash of its line."""
+class CursorPosition:
+    """The last sent event of a session's ledger: its number, and the hash of its line."""
 
     seq: int
     hash: str
 
 
-def place_of(state: Path, endpoint: str, *, contents: bool) -> Path:
-    """Return where the cursor of one collector is, beside the ledgers."""
-    told = sha256(f"{endpoint}\n{contents}".encode()).hexdigest()[:16]
-    return state / "sinks" / f"otel-{told}.json"
+def find_cursor(state: Path, endpoint: str, *, contents: bool) -> Path:
+    """Return the path of the cursor of one collector, beside the ledgers."""
+    digest = sha256(f"{endpoint}\n{contents}".encode()).hexdigest()[:16]
+    return state / "sinks" / f"otel-{digest}.json"
 
 
 class Cursor:
-    """The cursor in one file, held by one process."""
+    """The cursor in one file, locked by one process."""
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
-        self._reached: dict[str, Reached] = {}
+        self._positions: dict[str, CursorPosition] = {}
 
     @classmethod
     @contextmanager
-    def held(cls, place: Path | None) -> "Iterator[Cursor]":
-        """Take the cursor at *place* (``None``: one that is not kept); raises `click.ClickException`."""
+    def open(cls, place: Path | None) -> "Iterator[Cursor]":
+        """Lock the cursor at *place* (``None``: one that is not saved); raises `click.ClickException`."""
         if place is None:
             yield cls(None)
             return
@@ -56,37 +56,39 @@ class Cursor:
             cursor._read()
             yield cursor
 
-    def reached(self, session: str) -> Reached | None:
-        """Return how far *session* was told."""
-        return self._reached.get(session)
+    def get(self, session: str) -> CursorPosition | None:
+        """Return the last sent position of *session*."""
+        return self._positions.get(session)
 
-    def forget(self) -> None:
-        """Begin anew."""
-        self._reached = {}
+    def reset(self) -> None:
+        """Remove all positions."""
+        self._positions = {}
 
     def move(self, session: str, seq: int, hash_: str) -> None:
-        """Note that *session* was told up to an event; it is kept with `keep`."""
-        self._reached[session] = Reached(seq, hash_)
+        """Set the position of *session*; `save` writes it."""
+        self._positions[session] = CursorPosition(seq, hash_)
 
-    def keep(self) -> None:
-        """Write the file, whole or not at all, and safe on the disk."""
+    def save(self) -> None:
+        """Write the file atomically and durably."""
         if self._place is None:
             return
-        told = {name: [each.seq, each.hash] for name, each in self._reached.items()}
-        made = self._place.with_suffix(".new")
-        with open(made, "w", opener=lambda path, flags: os.open(path, flags, _PRIVATE)) as file:
-            json.dump({"schema_version": _VERSION, "sessions": told}, file)
+        document = {name: [each.seq, each.hash] for name, each in self._positions.items()}
+        temporary = self._place.with_suffix(".new")
+        with open(temporary, "w", opener=lambda path, flags: os.open(path, flags, _PRIVATE)) as file:
+            json.dump({"schema_version": _VERSION, "sessions": document}, file)
             file.flush()
             os.fsync(file.fileno())
-        made.replace(self._place)
+        temporary.replace(self._place)
 
     def _read(self) -> None:
         assert self._place is not None
         with suppress(FileNotFoundError):
             try:
-                told = json.loads(self._place.read_bytes())
-                assert told["schema_version"] == _VERSION
-                self._reached = {name: Reached(int(seq), str(hash_)) for name, (seq, hash_) in told["sessions"].items()}
+                document = json.loads(self._place.read_bytes())
+                assert document["schema_version"] == _VERSION
+                self._positions = {
+                    name: CursorPosition(int(seq), str(hash_)) for name, (seq, hash_) in document["sessions"].items()
+                }
             except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
                 why = "is no cursor of this program; take it away to send everything again"
                 raise click.ClickException(f"{self._place} {why}") from None

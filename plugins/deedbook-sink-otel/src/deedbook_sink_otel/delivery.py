@@ -1,7 +1,7 @@
-"""Sending spans to a collector through OpenTelemetry's own SDK: OTLP over HTTP, protobuf, its retries, its variables.
+"""Sends spans to a collector with OpenTelemetry's own SDK: OTLP over HTTP, protobuf, its retries, its variables.
 
-A batch was taken, or it was not: whatever the collector answers, there is one message about it and nothing is dropped
-in silence. The SDK's own log lines are not shown; the message says what they would.
+A batch is accepted or not: every answer of the collector gives one message, and nothing is dropped silently. The SDK's
+own log lines are not shown; the message replaces them.
 """
 
 import logging
@@ -35,7 +35,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from .conventions import SCHEMA_URL
 from .spans import Span
 
-__all__ = ["Collector", "Undelivered"]
+__all__ = ["Collector", "UndeliveredError"]
 
 _PLAIN: Final = ("application/x-protobuf", "application/json")
 _INSTANCE: Final = "service.instance.id"
@@ -44,30 +44,30 @@ _SHOWN: Final = 200
 _MOST: Final = 1000
 
 
-class Undelivered(Exception):  # noqa: N818 - it says what the spans are
-    """A batch was not taken; the message says why. *passing*: it may be taken if it is sent again as it is."""
+class UndeliveredError(Exception):
+    """A batch was not accepted; the message says why. *is_temporary*: a retry may succeed."""
 
-    def __init__(self, why: str, *, passing: bool) -> None:
+    def __init__(self, why: str, *, is_temporary: bool) -> None:
         super().__init__(why)
-        self.passing = passing
+        self.is_temporary = is_temporary
 
 
 class Collector:
-    """The end of an OTLP connection. *endpoint* is a URL; empty: what ``OTEL_EXPORTER_OTLP_…`` say, or this machine.
+    """The end of an OTLP connection. *endpoint* is a URL; empty: from ``OTEL_EXPORTER_OTLP_…``, or this machine.
 
-    *timeout* is in seconds, for one batch with all its retries. *rejected* counts the spans that the collector refused
-    of batches that it took, which must not be sent again.
+    *timeout* is in seconds, for one batch with all its retries. *rejected* counts the spans that the collector rejected
+    in accepted batches, which must not be sent again.
     """
 
     def __init__(self, endpoint: str = "", *, headers: Mapping[str, str], timeout: float) -> None:
         self.rejected = 0
         self._session = _Session()
-        self._ids, self._ended = _Ids(), _Ended()
+        self._ids, self._ended = _GivenIds(), _LastSpan()
         self._exporter = OTLPSpanExporter(
             endpoint or None, headers=dict(headers) or None, timeout=timeout, session=self._session
         )
         provider = TracerProvider(
-            resource=_resource(),
+            resource=_build_resource(),
             sampler=ALWAYS_ON,
             id_generator=self._ids,
             span_limits=SpanLimits(max_events=_MOST, max_span_attributes=_MOST),
@@ -78,50 +78,50 @@ class Collector:
         self._tracer = provider.get_tracer(name, version("deedbook-sink-otel"), schema_url=SCHEMA_URL)
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Send a batch; raises `Undelivered`."""
+        """Send a batch; raises `UndeliveredError`."""
         if not spans:
             return
         self._session.last = None
-        made = [self._made(span) for span in spans]
-        with _quiet():
-            result = self._exporter.export(made)
-        problem = _problem(self._session.last)
+        sdk_span = [self._build_span(span) for span in spans]
+        with _silence_sdk():
+            result = self._exporter.export(sdk_span)
+        problem = _describe_problem(self._session.last)
         if problem or result is not SpanExportResult.SUCCESS:
             why = problem or "the spans could not be encoded, or the batch is larger than 64 MiB"
-            raise Undelivered(why, passing=_passes(self._session.last))
+            raise UndeliveredError(why, is_temporary=_is_temporary(self._session.last))
         self._count_rejected(self._session.last)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._session.close()
 
-    def _made(self, span: Span) -> ReadableSpan:
-        """Return a span of the SDK's, with the ledger's ids."""
+    def _build_span(self, span: Span) -> ReadableSpan:
+        """Return a span of the SDK, with the ledger's ids."""
         self._ids.trace, self._ids.span = int(span.trace, 16), int(span.id, 16)
-        above = NonRecordingSpan(_context(span.trace, span.parent)) if span.parent else None
-        made = self._tracer.start_span(
+        above = NonRecordingSpan(_build_context(span.trace, span.parent)) if span.parent else None
+        sdk_span = self._tracer.start_span(
             span.name,
             context=set_span_in_context(above) if above else set_span_in_context(NonRecordingSpan(_NO_CONTEXT)),
             kind=SpanKind.CLIENT if span.client else SpanKind.INTERNAL,
-            attributes=_sequences(span.attributes),
-            links=list(_links(span.links)),
-            start_time=_nanoseconds(span.start),
+            attributes=_to_tuples(span.attributes),
+            links=list(_build_links(span.links)),
+            start_time=_parse_nanoseconds(span.start),
         )
         for note in span.notes:
-            made.add_event(note.name, _sequences(note.attributes), _nanoseconds(note.ts))
+            sdk_span.add_event(note.name, _to_tuples(note.attributes), _parse_nanoseconds(note.ts))
         if span.error:
-            made.set_status(Status(StatusCode.ERROR, span.error))
-        made.end(max(_nanoseconds(span.start), _nanoseconds(span.end)))
+            sdk_span.set_status(Status(StatusCode.ERROR, span.error))
+        sdk_span.end(max(_parse_nanoseconds(span.start), _parse_nanoseconds(span.end)))
         return self._ended.take()
 
     def _count_rejected(self, answer: "requests.Response | Exception | None") -> None:
         if isinstance(answer, requests.Response) and answer.content and _is_protobuf(answer):
-            said = ExportTraceServiceResponse.FromString(answer.content).partial_success
-            self.rejected += said.rejected_spans
+            partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
+            self.rejected += partial.rejected_spans
 
 
 class _Session(requests.Session):
-    """A connection that remembers how the last request ended."""
+    """A connection that stores how the last request ended."""
 
     last: "requests.Response | Exception | None" = None
 
@@ -136,8 +136,8 @@ class _Session(requests.Session):
         return answer
 
 
-class _Ids(IdGenerator):
-    """Gives the ids that it was told."""
+class _GivenIds(IdGenerator):
+    """Generates the ids that were set."""
 
     trace = span = 0
 
@@ -150,23 +150,23 @@ class _Ids(IdGenerator):
         return self.trace
 
 
-class _Ended(SpanProcessor):
+class _LastSpan(SpanProcessor):
     """Holds the span that ended last."""
 
     _last: ReadableSpan | None = None
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span that ended."""
+        """Store an ended span."""
         self._last = span
 
     def take(self) -> ReadableSpan:
-        """Return it."""
+        """Return the last ended span."""
         assert self._last is not None
         return self._last
 
 
-def _resource() -> Resource:
-    """Return who sends: as the environment says; without an id that the SDK would make anew for each process."""
+def _build_resource() -> Resource:
+    """Return the resource from the environment; without the id that the SDK would generate for each process."""
     own = {SERVICE_NAME: "deedbook", **Resource.create({}).attributes}
     if str(own[SERVICE_NAME]).startswith("unknown_service"):
         own[SERVICE_NAME] = "deedbook"
@@ -175,24 +175,24 @@ def _resource() -> Resource:
     return Resource(own)
 
 
-def _problem(answer: "requests.Response | Exception | None") -> str:
-    """Say why a batch was not taken; empty if it was."""
+def _describe_problem(answer: "requests.Response | Exception | None") -> str:
+    """Return why a batch was not accepted; empty if it was."""
     if isinstance(answer, Exception):
         reason = getattr(answer.args[0], "reason", answer) if answer.args else answer
-        return f"the collector cannot be reached: {_short(str(reason).rpartition('): ')[2].rpartition('>: ')[2])}"
+        return f"the collector cannot be reached: {_shorten(str(reason).rpartition('): ')[2].rpartition('>: ')[2])}"
     if answer is None:
         return "nothing was sent"
     where = f"the collector at {answer.url} answered {answer.status_code} {answer.reason}"
     if not 200 <= answer.status_code < 300:
-        return f"{where}: {_short(answer.text)}".rstrip(": ")
+        return f"{where}: {_shorten(answer.text)}".rstrip(": ")
     if answer.content and not answer.headers.get("content-type", "").startswith(_PLAIN):
         kind = answer.headers.get("content-type", "no type")
         return f"{where} with {kind}, which no OTLP endpoint does; is the path right, such as /v1/traces?"
     return ""
 
 
-def _passes(answer: "requests.Response | Exception | None") -> bool:
-    """Say whether what went wrong may pass by itself; who asks wrongly, or with a wrong address, has to mend that."""
+def _is_temporary(answer: "requests.Response | Exception | None") -> bool:
+    """Return whether a failure may pass; a wrong request or address has to be corrected."""
     if isinstance(answer, requests.Response):
         return answer.status_code in (408, 429) or answer.status_code >= 500
     return isinstance(answer, Exception) and not isinstance(answer, ValueError)
@@ -202,20 +202,20 @@ def _is_protobuf(answer: requests.Response) -> bool:
     return answer.headers.get("content-type", "").startswith(_PLAIN[0])
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
-def _context(trace: str, span: str) -> SpanContext:
+def _build_context(trace: str, span: str) -> SpanContext:
     return SpanContext(int(trace, 16), int(span, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
 _NO_CONTEXT: Final = SpanContext(0, 0, is_remote=False)
 
 
-def _links(parents: Sequence[str]) -> Iterator[Link]:
-    """Yield a link for each foreign ``traceparent`` that is one."""
+def _build_links(parents: Sequence[str]) -> Iterator[Link]:
+    """Yield a link for each valid foreign ``traceparent``."""
     for parent in parents:
         found = TraceContextTextMapPropagator().extract({"traceparent": parent})
         for span in found.values():
@@ -223,20 +223,20 @@ def _links(parents: Sequence[str]) -> Iterator[Link]:
                 yield Link(span.get_span_context())
 
 
-def _sequences(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _to_tuples(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
 
 
-def _nanoseconds(ts: str) -> int:
+def _parse_nanoseconds(ts: str) -> int:
     """Return a time of a ledger in nanoseconds since the epoch."""
-    told = datetime.fromisoformat(ts)
-    told = told if told.tzinfo else told.replace(tzinfo=UTC)
-    return round(told.timestamp() * 1000) * _MILLION
+    moment = datetime.fromisoformat(ts)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000) * _MILLION
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what the SDK logs to itself for a while: what went wrong is said once, by who asked."""
+def _silence_sdk() -> Iterator[None]:
+    """Suppress the SDK's log lines; the caller reports failures once."""
     logger = logging.getLogger("opentelemetry")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)

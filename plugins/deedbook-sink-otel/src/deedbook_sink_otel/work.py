@@ -1,4 +1,4 @@
-"""From ledgers to a collector: read, sent in batches, and the cursor goes on with what was taken."""
+"""From ledgers to a collector: reads events, sends batches, and moves the cursor after each accepted batch."""
 
 import time
 from collections.abc import Iterator
@@ -10,70 +10,70 @@ import click
 
 from .cursors import Cursor
 from .delivery import Collector
-from .shapes import Source
-from .spans import Recorded, Span, Spans
+from .shapes import LedgerSource
+from .spans import LedgerEvent, Span, SpanFold
 
-__all__ = ["Following", "Ledgers", "Sending"]
+__all__ = ["LedgerExport", "LedgerFollower", "Ledgers"]
 
 BATCH: Final = 512
 _PAUSE: Final = 0.25
 _RELIST: Final = 2.0
 
 
-class Found(Protocol):
-    """A ledger: where it is, and whether somebody writes it."""
+class LedgerFile(Protocol):
+    """A ledger: its file, and whether a process writes it."""
 
     @property
     def place(self) -> Path:
         """Its file."""
 
     @property
-    def live(self) -> bool:
-        """Whether somebody writes it."""
+    def is_live(self) -> bool:
+        """Whether a process writes it."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Its size in bytes."""
 
 
-class Recording(Protocol):
+class LedgerReader(Protocol):
     """A ledger, open for reading."""
 
-    def __call__(self) -> Iterator[Recorded]:
-        """Yield what was added since."""
+    def __call__(self) -> Iterator[LedgerEvent]:
+        """Yield the new events."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
 
 
-class Ledgers(Source, Protocol):
-    """What the kernel gives its commands for reading ledgers."""
+class Ledgers(LedgerSource, Protocol):
+    """The access to ledgers that the kernel gives its commands."""
 
-    def named(self, name: str) -> Found:
-        """Return the ledger that *name* is."""
+    def find(self, name: str) -> LedgerFile:
+        """Return the ledger that *name* refers to."""
 
-    def every(self) -> Iterator[Found]:
+    def list_all(self) -> Iterator[LedgerFile]:
         """Yield every ledger of the workspace."""
 
     def open(self, place: Path) -> Any:
         """Open a ledger for reading."""
 
-    def unread(self, found: Found) -> str:
-        """Say what cannot be read at the end of a ledger that nobody writes; empty: nothing."""
+    def describe_unread(self, found: LedgerFile) -> str:
+        """Return what cannot be read at the end of a ledger that no process writes; empty if all can."""
 
     @property
     def state(self) -> Path:
         """The state folder of the workspace."""
 
 
-class Sending:
-    """One ledger on its way to a collector. Called, it sends what was added, and says how many spans that were."""
+class LedgerExport:
+    """The export of one ledger to a collector. A call sends the new spans, and returns their number."""
 
     def __init__(self, ledgers: Ledgers, place: Path, collector: Collector, cursor: Cursor, *, contents: bool) -> None:
-        self._recording: Recording = ledgers.open(place)
+        self._reader: LedgerReader = ledgers.open(place)
         self._place, self._collector, self._cursor = place, collector, cursor
-        self._spans = Spans(ledgers, contents=contents)
-        self._last: Recorded | None = None
+        self._spans = SpanFold(ledgers, contents=contents)
+        self._last: LedgerEvent | None = None
         self.ended = False
 
     def __enter__(self) -> Self:
@@ -83,106 +83,106 @@ class Sending:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the ledger."""
+        """Close the ledger."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the ledger."""
-        self._recording.close()
+        """Close the ledger."""
+        self._reader.close()
 
     @property
     def unfinished(self) -> int:
-        """How many spans have begun and not ended; they are sent when they end."""
+        """The number of spans that have begun and not ended; they are sent when they end."""
         return self._spans.unfinished
 
     def __call__(self) -> int:
-        """Send what was added; raises `Undelivered`, `DeedbookError` and `click.ClickException`."""
+        """Send the new spans; raises `UndeliveredError`, `DeedbookError` and `click.ClickException`."""
         batch: list[Span] = []
         sent = 0
-        for recorded in self._recording():
-            made = list(self._spans(recorded))
-            self._last = recorded
-            self.ended = self.ended or recorded.event.type == "session.end"
-            if not self._is_told(recorded):
-                batch += made
+        for ledger_event in self._reader():
+            spans = list(self._spans(ledger_event))
+            self._last = ledger_event
+            self.ended = self.ended or ledger_event.event.type == "session.end"
+            if not self._is_sent(ledger_event):
+                batch += spans
             if len(batch) >= BATCH:
-                sent += self._sent(batch)
+                sent += self._send(batch)
                 batch = []
         self._refuse_shorter()
-        return sent + self._sent(batch)
+        return sent + self._send(batch)
 
     def _refuse_shorter(self) -> None:
-        """Refuse a ledger that has less than was sent of it."""
-        reached = self._cursor.reached(self._last.session) if self._last else None
-        if self._last and reached and self._last.event.seq < reached.seq:
-            why = f"it ends at event {self._last.event.seq}, and {reached.seq} was sent; verify it"
+        """Refuse a ledger that is shorter than what was sent."""
+        position = self._cursor.get(self._last.session) if self._last else None
+        if self._last and position and self._last.event.seq < position.seq:
+            why = f"it ends at event {self._last.event.seq}, and {position.seq} was sent; verify it"
             raise click.ClickException(f"{self._place}: {why}. --from-start sends it anew")
 
-    def _sent(self, batch: list[Span]) -> int:
-        """Send a batch, and then move the cursor to the event that was read last."""
+    def _send(self, batch: list[Span]) -> int:
+        """Send a batch, and then move the cursor to the last read event."""
         self._collector.send(batch)
         last = self._last
-        if last is not None and not self._is_told(last):
+        if last is not None and not self._is_sent(last):
             self._cursor.move(last.session, last.event.seq, last.hash)
-            self._cursor.keep()
+            self._cursor.save()
         return len(batch)
 
-    def _is_told(self, recorded: Recorded) -> bool:
-        """Say whether the collector has what ended with an event; refuse a ledger that is not the one that it has."""
-        reached = self._cursor.reached(recorded.session)
-        if reached is None or recorded.event.seq > reached.seq:
+    def _is_sent(self, ledger_event: LedgerEvent) -> bool:
+        """Return whether the collector has the spans up to an event; refuse a changed ledger."""
+        position = self._cursor.get(ledger_event.session)
+        if position is None or ledger_event.event.seq > position.seq:
             return False
-        if recorded.event.seq == reached.seq and recorded.hash != reached.hash:
-            why = f"event {reached.seq} is not the one that was sent; verify the ledger. --from-start sends it anew"
+        if ledger_event.event.seq == position.seq and ledger_event.hash != position.hash:
+            why = f"event {position.seq} is not the one that was sent; verify the ledger. --from-start sends it anew"
             raise click.ClickException(f"{self._place}: {why}")
         return True
 
 
-class Following:
-    """Ledgers, followed: those that *names* name, or all of the workspace, and new ones."""
+class LedgerFollower:
+    """Ledgers that are followed: those in *names*, or all of the workspace, also new ones."""
 
     def __init__(
         self, ledgers: Ledgers, names: tuple[str, ...], collector: Collector, cursor: Cursor, *, contents: bool
     ) -> None:
         self._ledgers, self._names = ledgers, names
         self._collector, self._cursor, self._contents = collector, cursor, contents
-        self._sending: dict[Path, Sending] = {}
-        self._over: dict[Path, int] = {}
+        self._exports: dict[Path, LedgerExport] = {}
+        self._finished: dict[Path, int] = {}
         self._listed = -_RELIST
-        self._found: list[Found] = []
+        self._found: list[LedgerFile] = []
 
     def __call__(self) -> int:
-        """Send as it is written; return how many spans, when each that was named has ended."""
+        """Send spans as events are written; return their number once each named ledger has ended."""
         sent = 0
         try:
             while True:
-                sent += self.once()
-                if self._names and self._over.keys() >= {each.place for each in self._found}:
+                sent += self.send_new()
+                if self._names and self._finished.keys() >= {each.place for each in self._found}:
                     return sent
                 time.sleep(_PAUSE)
         finally:
-            for one in self._sending.values():
-                one.close()
+            for export in self._exports.values():
+                export.close()
 
-    def once(self) -> int:
-        """Send what was written since; return how many spans that were."""
+    def send_new(self) -> int:
+        """Send the new spans; return their number."""
         now = time.monotonic()
         if now - self._listed >= _RELIST:
             self._listed = now
-            self._found = [self._ledgers.named(name) for name in self._names] or list(self._ledgers.every())
-        return sum(self._on(each) for each in self._found)
+            self._found = [self._ledgers.find(name) for name in self._names] or list(self._ledgers.list_all())
+        return sum(self._follow_one(each) for each in self._found)
 
-    def _on(self, found: Found) -> int:
-        """Go on with one ledger; one that nobody writes any more is closed, and looked at again if it grows."""
+    def _follow_one(self, found: LedgerFile) -> int:
+        """Continue with one ledger; a finished one is closed, and opened again if it grows."""
         size = found.size
-        if self._over.get(found.place) == size:
+        if self._finished.get(found.place) == size:
             return 0
-        one = self._sending.get(found.place)
-        if one is None:
-            one = Sending(self._ledgers, found.place, self._collector, self._cursor, contents=self._contents)
-            self._sending[found.place] = one
-        sent = one()
-        if one.ended or not found.live:
-            self._sending.pop(found.place).close()
-            self._over[found.place] = size
+        export = self._exports.get(found.place)
+        if export is None:
+            export = LedgerExport(self._ledgers, found.place, self._collector, self._cursor, contents=self._contents)
+            self._exports[found.place] = export
+        sent = export()
+        if export.ended or not found.is_live:
+            self._exports.pop(found.place).close()
+            self._finished[found.place] = size
         return sent

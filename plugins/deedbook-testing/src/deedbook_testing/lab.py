@@ -168,7 +168,7 @@ class Lab:
     @contextmanager
     def tasks(self, session: Session) -> Iterator[Tasks]:
         """Give the tasks of the principal of *session*, which was begun here."""
-        kernel = next(each for each in self._kernels if each.opened.charter is session.bindings.charter)
+        kernel = next(each for each in self._kernels if each.active_charter.charter is session.bindings.charter)
         tasks = Tasks(kernel, session)
         try:
             yield tasks

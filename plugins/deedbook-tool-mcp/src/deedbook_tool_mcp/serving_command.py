@@ -39,11 +39,11 @@ def command(
         raise click.UsageError("--token and --allow-host go with --http")
     source, sink = _taken() if http is None else (None, None)  # before any plugin is loaded, which may print
     with open_kernel(asked.workspace, profile=profile) as kernel:
-        changes = kernel.opened.changes
-        for why in kernel.opened.charter.set_aside:
+        changes = kernel.active_charter.changes
+        for why in kernel.active_charter.charter.set_aside:
             click.echo(f"skill set aside: {why}", err=True)
         for way, texts in (("looser", changes.looser), ("tighter", changes.tighter)):
-            for text in texts if kernel.opened.previous else ():
+            for text in texts if kernel.active_charter.previous else ():
                 click.echo(f"charter {way}: {text}", err=True)
         if http is None:
             from .serving_server import serve_stdio  # noqa: PLC0415 - the SDK takes its time

@@ -17,7 +17,7 @@ from deedbook.cli.performing import perform_once
 from deedbook.format.errors import Err, Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.kernel import bound_for_judging
+from deedbook.kernel import bindings_for_judging
 from deedbook.workspace.workspace import read_workspace, survey_workspace
 from deedbook_audit.rederive import rejudge
 from deedbook_tool_mcp.surveys import keep, look
@@ -187,7 +187,7 @@ def test_explain_policy_tests_and_rejudging_agree_with_the_door(files):
     files.declared()
     place = str(files.lab.path / "out/a.txt")
     files.call("write_file", path=place, content="x")
-    with bound_for_judging(read_workspace(files.lab.path), files.lab.catalogue()) as bindings:
+    with bindings_for_judging(read_workspace(files.lab.path), files.lab.catalogue()) as bindings:
         assert [each.change for each in rejudge(files.lab.ledger(), bindings)] == ["same"]
         case = cases.Case(
             name="a", place="x:1", ability="files/write_file", expect="allow", args={"path": place, "content": "x"}

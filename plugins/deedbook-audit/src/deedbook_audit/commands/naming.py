@@ -36,7 +36,7 @@ def select_one(workspace: str, name: str) -> "Selection":
     """Select one ledger; for a session of this workspace, with what the workspace ledger records of it."""
     from deedbook.cli.ledgers import find_session, own_ledger_path, read_leniently, session_file
     from deedbook.format.errors import DeedbookError
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.selection import Selection, read_heads, select_session
 
     source: Workspace | None = None
@@ -47,7 +47,7 @@ def select_one(workspace: str, name: str) -> "Selection":
     identity = find_session(source, name, heads) if source else None
     if source is not None and identity is not None:
         return select_session(source, identity, heads, notes)
-    file, _ = parted(session_file(workspace, name))  # an older form is verified whole
+    file, _ = split_source(session_file(workspace, name))  # an older form is verified whole
     inside = (
         source is not None and own_ledger_path(source).exists() and file.resolve() == own_ledger_path(source).resolve()
     )

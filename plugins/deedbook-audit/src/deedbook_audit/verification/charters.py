@@ -21,7 +21,7 @@ from deedbook.format.files import Folder
 from deedbook.format.heads import MAX_LINE, Gap
 from deedbook.format.lines import Lines
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 
 _HEADER: Final = 512
 _CHARTER: Final = "ledger.charter"
@@ -183,7 +183,7 @@ def _build_reference(place: Path, number: int, line: Line) -> CharterReference:
     if isinstance(value, dict):
         try:
             with Folder.at(place) as folder:
-                value = opened(folder, value)
+                value = open_values(folder, value)
         except (DeedbookError, OSError, ValueError):
             value = None
     return CharterReference(number, line.ts, value if isinstance(value, str) and _DIGEST.fullmatch(value) else "")

@@ -189,7 +189,7 @@ class _ProofSigner:
     def build_verdict(self, kind: str, summary: str, size: int, note: Note, about: Mapping[str, Any]) -> ProofVerdict:
         """Return the verdict on a proof up to *note*."""
         named = {(key.name, key.id): key for key in self.trust.witnesses}
-        seen = [(name, at) for (name, _), key in named.items() if (at := key.seen(note)) is not None]
+        seen = [(name, at) for (name, _), key in named.items() if (at := key.cosigned_at(note)) is not None]
         strangers = sum((each.name, each.id) not in {(self.key.name, self.key.id), *named} for each in note.signatures)
         witnessed = [(name, _format_time(at)) for name, at in seen]
         by = "; ".join(f"witnessed by {name} at {at}" for name, at in witnessed) or "unwitnessed"

@@ -57,7 +57,7 @@ class LogTrust:
     def find_cosignatures(self, external: ExternalCheckpoint) -> Iterator[Cosignature]:
         """Yield the cosignatures of trusted witnesses on an external checkpoint."""
         for witness in self.witnesses:
-            time = witness.seen(external.note)
+            time = witness.cosigned_at(external.note)
             if time is not None:
                 yield Cosignature(external.checkpoint.size, witness, time)
 

@@ -15,7 +15,7 @@ from deedbook.format.errors import DeedbookError, FileRefused, SignatureError
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
 from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint, Frontier, Tree, leaf_hash
+from deedbook.format.proofs import Checkpoint, Frontier, MerkleTree, leaf_hash
 from deedbook.format.report import Findings
 
 from .headers import MAX_LINE
@@ -74,7 +74,7 @@ class Log:
     def __init__(self, identity: str) -> None:
         self.identity = identity
         self.origin = f"{ORIGIN}{identity}"
-        self.tree = Tree()
+        self.tree = MerkleTree()
         self.leaves: dict[str, list[Leaf]] = {}
         self.keys: list[Key] = []
         self.newest: SignedCheckpoint | None = None
@@ -197,7 +197,7 @@ class Log:
         except SignatureError as problem:
             yield "witnessed", "a witness's key and a note", problem.error.message
             return
-        time = key.seen(note)
+        time = key.cosigned_at(note)
         if size not in self._sizes or note.text != self.build_text(size):
             yield "witnessed", f"the note of an earlier checkpoint of {size} leaves", note.text
         elif time is None:

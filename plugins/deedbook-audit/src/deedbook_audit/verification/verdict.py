@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from deedbook.format.events import FORMAT
-from deedbook.format.report import UNHASHED, Failure, Report, counted
+from deedbook.format.report import UNHASHED, Failure, Report, pluralise
 
 Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen", "unhashed"]
 
@@ -102,7 +102,7 @@ def conclude(
             of = "" if alone else f" of {_name(report)}"
             where = f"after event {report.events - 1}" if report.events else "before the first event"
             stands = "what was written before them stands" if report.events else "nothing was recorded"
-            size = counted(report.torn.size, "byte")
+            size = pluralise(report.torn.size, "byte")
             return Verdict("torn", f"torn {where}{of}: {size} that are no line; {stands}")
     if not reports:
         return Verdict("unwitnessed", "no ledgers yet")
@@ -136,7 +136,7 @@ def _describe_coverage(
     seen = f"witnessed {covered.witness}" if covered.witness else "unwitnessed"
     upto = f"up to checkpoint {covered.size} ({covered.ts}, {covered.key}; {seen})"
     sound = "sound" if unchecked or families else "sound and complete"
-    return Verdict("checkpointed", f"{sound} {upto}, and {counted(after, 'event')} after it{more}", covered, after)
+    return Verdict("checkpointed", f"{sound} {upto}, and {pluralise(after, 'event')} after it{more}", covered, after)
 
 
 def _find_unchecked_reason(report: Report) -> str:

@@ -54,13 +54,13 @@ def command(
     facts: tuple[str, ...],
     **who: Any,
 ) -> int:
-    """Say step by step what would decide about a call of ABILITY, and where that is written.
+    """Explain step by step what decides about a call of ABILITY, and where the rule is.
 
-    With SEQ or SPAN, say who decided about that call of SESSION, and whether the charter of today decides alike;
-    `deedbook tree --json SESSION` has the seq and the span of every call. Nothing is recorded and nothing is called.
-    The exit status is 0 if the call is allowed, 3 if not, 1 if nobody can tell without asking a gate that is not pure.
+    With SEQ or SPAN, explain the decision about that call of SESSION, and whether the current charter decides alike;
+    `deedbook tree --json SESSION` lists the seq and the span of every call. Nothing is recorded and nothing is called.
+    The exit status is 0 if the call is allowed, 3 if not, 1 if the answer depends on a gate that is not pure.
     """
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook.workspace.workspace import read_workspace
 
     event = words[0] if len(words) == 1 and "=" not in words[0] else None
@@ -68,7 +68,7 @@ def command(
         args=parse_arguments(text, () if event else words), facts=dict(map(_parse_fact, facts)), **who
     )
     source = read_workspace(asked.workspace, profile)
-    with bound_for_judging(source) as bindings:
+    with bindings_for_judging(source) as bindings:
         if event is not None:
             return _explain_recorded(asked, source, bindings, what, event)
         _refuse_session(source, bindings, what)
@@ -87,7 +87,7 @@ def command(
 
 
 def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> None:
-    """Say what is missing where *what* is no ability, but a session or what the id of one begins with."""
+    """Raise `click.UsageError` if *what* is no ability but a session, or the beginning of a session's id."""
     from deedbook.cli.ledgers import LAST, session_ids
 
     names = [LAST, *session_ids(source)]
@@ -98,7 +98,7 @@ def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> Non
 
 @attrs.frozen
 class _HypotheticalCall:
-    """A call that nobody has made: its arguments, who would make it, and facts in the place of a new session's."""
+    """A call to explain: its arguments, its caller, and facts in place of a new session's."""
 
     args: Any
     role: str | None
@@ -110,7 +110,7 @@ class _HypotheticalCall:
 def _explain_hypothetical(
     source: "Workspace", bindings: "Bindings", caller: "Caller", ability: str, call: _HypotheticalCall
 ) -> "Explanation":
-    """Explain a call that nobody has made."""
+    """Explain a call that was not made."""
     import time
 
     from deedbook.format.canonical import admit, decode, without_big_integers
@@ -133,7 +133,7 @@ def _explain_hypothetical(
 
 
 def _build_notes(bindings: "Bindings") -> "Notes":
-    """Return how to learn what is doubtful about a policy."""
+    """Return a function that finds doubtful rules of a policy."""
     from deedbook.charter.policies import lint_policies
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
@@ -149,9 +149,9 @@ def _build_facts(now: str) -> dict[str, Any]:
 
 
 def _parse_fact(given: str) -> tuple[str, Any]:
-    """Return a fact, from ``NAME=JSON``; raises `click.BadParameter`."""
+    """Return a fact from ``NAME=JSON``; raises `click.BadParameter`."""
+    from deedbook.contract.facts import FACTS
     from deedbook.format.schema import suggest
-    from deedbook.policy.facts import FACTS
 
     name, equals, value = given.partition("=")
     if not equals or name not in FACTS:
@@ -162,7 +162,7 @@ def _parse_fact(given: str) -> tuple[str, Any]:
 
 
 def _build_caller(bindings: "Bindings", call: _HypotheticalCall) -> "Caller":
-    """Return who would ask: a person, or in a run a role of its skill."""
+    """Return the caller: a person, or in a run a role of its skill."""
     from deedbook.policy.callers import LOCAL, as_role, declared_principal, session_caller, under_flow, with_skill
 
     who = LOCAL if call.principal is None else declared_principal(bindings.charter.document, call.principal)
@@ -195,7 +195,7 @@ def _build_place_lookup(source: "Workspace") -> Callable[[str, str, str], str]:
 
 
 def _find_line(source: "Workspace", path: str, key: str) -> str:
-    """Return ``file:line`` of a key in a Markdown file's front matter; the file where it cannot be found."""
+    """Return ``file:line`` of a key in a Markdown file's front matter; the file if the key is not found."""
     with suppress(OSError, UnicodeDecodeError):
         lines = (source.root / path).read_text(encoding="utf-8").splitlines()
         return next((f"{path}:{number}" for number, line in enumerate(lines, 1) if line.startswith(f"{key}:")), path)
@@ -217,7 +217,7 @@ def _get_status(found: "Explanation") -> int:
     return {"allow": 0, "undetermined": UNDETERMINED}.get(found.outcome, DENIED)
 
 
-# --- a call that is recorded ----------------------------------------------------------------------------------------
+# --- recorded calls -------------------------------------------------------------------------------------------------
 
 
 def _explain_recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
@@ -267,7 +267,7 @@ def _find_call(calls: Any, session: str, event: str) -> "RecordedCall":
 
 
 def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
-    """Say that an event is none that could be explained, and which ones could: the first few."""
+    """Return the message that an event is no call, with the first events that are."""
     from deedbook.format.report import MOST_OF_A_KIND
 
     why = f"event {event!r} of session {session!r} is no call and no denial"
@@ -279,9 +279,9 @@ def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
 
 
 def _describe_recorded(call: "RecordedCall", change: str) -> dict[str, Any]:
-    """Return what the ledger says of a call: who asked, what was decided and by whom, under which charter."""
+    """Return the recorded decision about a call: its caller, the outcome, the deciding gate, the charter."""
     asked: list[Any] = []
-    with suppress(Exception):  # a sealed value may be gone
+    with suppress(Exception):  # a sealed value may have been erased
         asked = [dict(line) for record in call.read_gate_records() for line in record.get("asked", ())]
     return {
         "session": call.session.id,
@@ -322,7 +322,7 @@ def _print_recorded(call: "RecordedCall", recorded: Mapping[str, Any]) -> None:
     say(f"today      {TOTALS[recorded['today']]}{f' ({call.why})' if call.why else ''}")
 
 
-# --- words ----------------------------------------------------------------------------------------------------------
+# --- text output ----------------------------------------------------------------------------------------------------
 
 
 def _print_explanation(found: "Explanation") -> None:

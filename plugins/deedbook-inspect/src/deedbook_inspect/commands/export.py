@@ -23,7 +23,7 @@ FORMS = ("seed-002", "cloudevents")
 @click.option("--source", metavar="URI", default="", help="As CloudEvents: the source, in place of the ledger's own.")
 @click.pass_obj
 def command(asked: GlobalOptions, session: str, form: str, source: str, *, no_data: bool) -> int:
-    """Write SESSION (an id, or a file) to standard output, one event a line: as envelope 1.0, or as CloudEvents 1.0.
+    """Write SESSION (an id, or a file) to standard output, one event per line: as envelope 1.0, or as CloudEvents 1.0.
 
     `workspace` names the workspace's own ledger: as envelope 1.0 it is the boots and shutdowns of its processes.
     """
@@ -45,7 +45,7 @@ def command(asked: GlobalOptions, session: str, form: str, source: str, *, no_da
 
 
 def _export_seed_002(place: Path) -> Iterable[bytes]:
-    """Return a session in the form of seed 002; of the workspace ledger, the runs of the system."""
+    """Return a session in the form of seed 002; for the workspace ledger, the runs of the system."""
     from deedbook.cli.ledgers import is_own_ledger, ledger_identity
     from deedbook.format.reader import read
     from deedbook_inspect.export import export_seed_002
@@ -61,16 +61,16 @@ def _export_seed_002(place: Path) -> Iterable[bytes]:
 
 
 def _find_running(place: Path) -> frozenset[str]:
-    """Return the processes that still run, where the ledger at *place* lies in its state folder."""
+    """Return the running processes, if the ledger at *place* lies in its state folder."""
     from deedbook.format.files import Folder
-    from deedbook.ledger.liveness import living
+    from deedbook.ledger.liveness import list_living
 
     with Folder.at(place.absolute().parent.parent) as state:
-        return living(state)
+        return list_living(state)
 
 
 def _find_process(place: Path, session: str) -> str:
-    """Return the process that wrote a *session*, as the workspace ledger beside it tells; empty: nobody knows."""
+    """Return the process that wrote a *session*, from the workspace ledger; empty if it is unknown."""
     from deedbook.format.errors import DeedbookError
     from deedbook.format.folds import fold
     from deedbook.format.reader import read
@@ -81,6 +81,6 @@ def _find_process(place: Path, session: str) -> str:
         return ""
     try:
         found = fold(ProcessesFold(), read(folder.parents[1] / "workspace")).sessions.get(session)
-    except (DeedbookError, OSError):  # its own verification says what is wrong with it
+    except (DeedbookError, OSError):  # the ledger's own verification reports it
         return ""
     return found.process if found else ""

@@ -11,7 +11,7 @@ from deedbook.cli.output import data_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deedbook.call.continuation.parent import Parent
+    from deedbook.call.continuation.parent import ParentSession
     from deedbook.call.prompts import Reply
     from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
@@ -44,18 +44,18 @@ def command(  # noqa: PLR0913 - one for each option
     asked: GlobalOptions, session: str, at: int, goes_on: bool, prompts: tuple[str, ...], on_miss: str,
     profile: str | None, principal: str | None, wait: float,
 ) -> int:  # fmt: skip
-    """Begin a session that goes on from event SEQ of SESSION (an id, or a file), whose file is only read.
+    """Begin a session that continues from event SEQ of SESSION (an id, or a file), whose file is only read.
 
-    The work is asked for again, through the door and under the present charter. Up to SEQ each call that is the same
-    as the recorded one is served the recorded outcome, and its handler does not run. Without --run or --prompt nothing
-    more is done.
+    The work is requested again, through the door and under the current charter. Up to SEQ, a call that equals the
+    recorded one gets the recorded outcome, and its handler does not run. Without --run or --prompt nothing more is
+    done.
     """
     from deedbook.call.continuation.parent import read_parent
     from deedbook.cli.execution import execute
     from deedbook.cli.ledgers import session_file
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    parent = read_parent(_require_session(parted(session_file(asked.workspace, session))[0]))
+    parent = read_parent(_require_session(split_source(session_file(asked.workspace, session))[0]))
     forks: list[Fork] = []
 
     def begin(kernel: "Kernel") -> "Session":
@@ -82,8 +82,8 @@ def _require_session(place: "Path") -> "Path":
     return place
 
 
-def _begin(kernel: "Kernel", parent: "Parent", fork: "Fork", principal: str | None, wait: float) -> "Session":
-    """Begin the new session, for who began the parent unless *principal* says otherwise."""
+def _begin(kernel: "Kernel", parent: "ParentSession", fork: "Fork", principal: str | None, wait: float) -> "Session":
+    """Begin the new session, for the parent's principal unless *principal* names another."""
     from deedbook.policy.callers import LOCAL
 
     start = parent.events[0].payload
@@ -112,7 +112,7 @@ def _redo(session: "Session", fork: "Fork") -> "Ending":
 
 
 def _describe_end(result: "Result[Json | Reply]", stopped: bool) -> "Ending":
-    """Return how the work ended; where the past was all there is, that is no failure."""
+    """Return how the work ended; reaching the end of the recorded past is no failure."""
     from deedbook.call.prompts import Reply
     from deedbook.cli.execution import Ending, call_ending
     from deedbook.format.errors import Err, Ok

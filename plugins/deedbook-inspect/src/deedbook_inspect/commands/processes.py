@@ -1,4 +1,4 @@
-"""Show who wrote: processes, their runs and sessions."""
+"""Show the processes that wrote, their runs and sessions."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +10,8 @@ from deedbook.cli.output import as_json, data_command, say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from deedbook.format.reader import Listed
-    from deedbook.ledger.processes import Process, Processes, Told
+    from deedbook.format.reader import SessionSummary
+    from deedbook.ledger.processes import Process, Processes, SessionRecord
 
 SECTION: Final = "Record"
 
@@ -23,14 +23,14 @@ SECTION: Final = "Record"
 def command(asked: GlobalOptions) -> int:
     """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
     from deedbook.format.files import Folder
-    from deedbook.format.reader import sessions
-    from deedbook.ledger.processes import Processes, survey
+    from deedbook.format.reader import list_sessions
+    from deedbook.ledger.processes import Processes, read_processes
     from deedbook.workspace.workspace import read_workspace
 
     state, found, listed = read_workspace(asked.workspace).state, Processes(), {}
     if state.is_dir():
         with Folder.at(state) as folder:
-            found, listed = survey(folder), {each.id: each for each in sessions(folder)}
+            found, listed = read_processes(folder), {each.id: each for each in list_sessions(folder)}
     if asked.json:
         as_json(_build_document(found, listed))
     elif found.processes or found.sessions:
@@ -41,15 +41,15 @@ def command(asked: GlobalOptions) -> int:
     return 0
 
 
-def _find_unassigned(found: "Processes") -> "list[Told]":
-    """Return the sessions that no run names."""
+def _find_unassigned(found: "Processes") -> "list[SessionRecord]":
+    """Return the sessions without a run."""
     return [each for each in found.sessions.values() if not each.run]
 
 
-# --- for programs -----------------------------------------------------------------------------------------------------
+# --- JSON output ----------------------------------------------------------------------------------------------------
 
 
-def _build_document(found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _build_document(found: "Processes", listed: "Mapping[str, SessionSummary]") -> dict[str, Any]:
     return {
         "schema_version": "v1",
         "system_id": found.system,
@@ -58,7 +58,7 @@ def _build_document(found: "Processes", listed: "Mapping[str, Listed]") -> dict[
     }
 
 
-def _process_as_json(process: "Process", found: "Processes", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _process_as_json(process: "Process", found: "Processes", listed: "Mapping[str, SessionSummary]") -> dict[str, Any]:
     runs = [
         {"run_id": run, "sessions": [_session_as_json(found.sessions[name], listed) for name in names]}
         for run, names in process.runs.items()
@@ -71,16 +71,16 @@ def _process_as_json(process: "Process", found: "Processes", listed: "Mapping[st
     return {**document, **end, **({"recovered": process.recovered} if process.recovered else {}), "runs": runs}
 
 
-def _session_as_json(session: "Told", listed: "Mapping[str, Listed]") -> dict[str, Any]:
+def _session_as_json(session: "SessionRecord", listed: "Mapping[str, SessionSummary]") -> dict[str, Any]:
     seen = listed.get(session.id)
     state, events = (seen.state, seen.events) if seen else ("missing", session.events)
     return {"session_id": session.id, "trace_id": session.trace, "state": state, "events": events}
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- text output ----------------------------------------------------------------------------------------------------
 
 
-def _format_lines(found: "Processes", listed: "Mapping[str, Listed]") -> "Iterator[str]":
+def _format_lines(found: "Processes", listed: "Mapping[str, SessionSummary]") -> "Iterator[str]":
     from deedbook.format.terminal import plain
 
     yield plain(f"system {found.system}")
@@ -102,7 +102,7 @@ def _format_end(process: "Process") -> str:
 
 
 def _format_recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
-    """Yield what a process found dead; a part that is sealed is left out."""
+    """Yield what a process recovered from dead processes; sealed parts are left out."""
     if died := found.get("died"):
         yield f"found dead: {', '.join(each for each in died if isinstance(each, str))}"
     for word, member in (("closed", "closed"), ("left as it is", "refused")):
@@ -114,7 +114,7 @@ def _format_recovered(found: "Mapping[str, Any]") -> "Iterator[str]":
         yield f"removed: session {name}, which never began"
 
 
-def _format_session(entry: "Told", listed: "Mapping[str, Listed]") -> str:
+def _format_session(entry: "SessionRecord", listed: "Mapping[str, SessionSummary]") -> str:
     document = _session_as_json(entry, listed)
     count = f"{document['events']} event{'' if document['events'] == 1 else 's'}"
     return f"session {document['session_id']}  {document['state']}  {count}"

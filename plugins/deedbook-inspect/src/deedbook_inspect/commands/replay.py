@@ -1,4 +1,4 @@
-"""Tell a session's story, or make a page of it; nothing is called."""
+"""Print a session's story, or render it as a page."""
 
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ SECTION: Final = "Record"
 _STYLE: Final = Path(__file__).parents[1] / "pages" / "replay.css"
 
 MOST_BYTES = 256 * 1024 * 1024
-"""A larger ledger is not verified on the way."""
+"""A larger ledger is not verified first."""
 
 
 @data_command
@@ -32,9 +32,9 @@ MOST_BYTES = 256 * 1024 * 1024
 @json_option
 @click.pass_obj
 def command(asked: GlobalOptions, session: str, html: bool, out: str | None, span: str | None) -> int:
-    """Tell the story of SESSION (an id, or a file) from its ledger; `--json` prints the state it came to.
+    """Print the story of SESSION (an id, or a file) from its ledger; `--json` prints the resulting state.
 
-    The first line says what verification says of the ledger; the exit status is 4 where it is not sound. Nothing is
+    The first line is the verdict of the verification; the exit status is 4 if the ledger is not sound. Nothing is
     called again.
     """
     from deedbook.cli.ledgers import session_file
@@ -65,14 +65,14 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
 
 
 def _verify(asked: GlobalOptions, place: Path) -> "VerificationResult":
-    """Return what verification says of the ledger at *place*."""
+    """Return the result of verifying the ledger at *place*."""
     from deedbook.format.report import UNHASHED, UNWITNESSED
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.commands.naming import own_keys, select_one
     from deedbook_audit.whole import verify
     from deedbook_inspect.replaying.page import VerificationResult
 
-    file, _ = parted(place)
+    file, _ = split_source(place)
     if file.stat().st_size > MOST_BYTES:
         return VerificationResult(None, "not verified: the ledger is large; `deedbook verify` checks it")
     found = verify(select_one(asked.workspace, str(file)), own_keys=own_keys, named=display_path)
@@ -110,7 +110,7 @@ def _write_file(place: Path, parts: "Iterator[str]") -> None:
 
 
 def _find_name(place: Path) -> str:
-    """Return the id of the session at *place*; of a ledger of an older form the name of its file."""
+    """Return the id of the session at *place*; for a ledger of an older form the name of its file."""
     from deedbook.cli.ledgers import ledger_identity
     from deedbook.format.errors import DeedbookError
 

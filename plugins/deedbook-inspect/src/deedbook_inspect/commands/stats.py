@@ -43,7 +43,7 @@ def command(
 ) -> int:  # fmt: skip
     """Count calls, their time and outcome, tokens, cost, denials and approvals of each SESSION, or of all.
 
-    A SESSION is an id, or a file. A ledger that is being written counts as far as it is.
+    A SESSION is an id, or a file. A ledger that is still being written counts up to its last event.
     """
     from deedbook_inspect.observing.accounts import build_document as told
     from deedbook_inspect.observing.figures import FiguresFold
@@ -73,7 +73,7 @@ def command(
     return UNSOUND if damaged else 0
 
 
-# --- what is counted --------------------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------------------------
 
 
 def _choose(ledgers: Ledgers, names: tuple[str, ...]) -> list[LedgerFile]:
@@ -83,23 +83,23 @@ def _choose(ledgers: Ledgers, names: tuple[str, ...]) -> list[LedgerFile]:
 
 
 def _list_parts(found: LedgerFile) -> list[LedgerFile]:
-    """Return what one name stands for: a ledger, or each session of a file of an older form that holds several."""
+    """Return the ledgers of one name: a ledger, or each session in a file of an older form."""
     from deedbook.format.errors import LedgerError
     from deedbook.format.reader import sessions_in
-    from deedbook.format.upcasting.naming import parted
+    from deedbook.format.upcasting.naming import split_source
 
-    place, session = parted(found.place)
+    place, session = split_source(found.place)
     try:
         names = [] if session else sessions_in(place)
-    except LedgerError:  # reading it says what is wrong with it
+    except LedgerError:  # reading the ledger reports it
         names = []
     return [LedgerFile(Path(f"{place}#{name}")) for name in names] if len(names) > 1 else [found]
 
 
 def _count(fold: "FiguresFold", ledgers: list[LedgerFile]) -> "tuple[Figures, list[tuple[str, DeedbookError]]]":
-    """Count the ledgers one after the other; return the figures, and which ledgers could not be read to their end.
+    """Count the ledgers one after the other; return the figures, and the ledgers that could not be read to their end.
 
-    Where the workspace's own is among them, it tells the approvals of all.
+    If the workspace's own ledger is among them, it supplies the approvals of all.
     """
     from deedbook.cli.progress import ProgressCounter
     from deedbook.format.errors import LedgerError, fault
@@ -152,7 +152,7 @@ def _read_prices(path: str | None) -> "Prices | None":
     return Prices.parse(document)
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- text output ----------------------------------------------------------------------------------------------------
 
 
 def _print_figures(figures: Mapping[str, Any]) -> None:
@@ -177,7 +177,8 @@ def _print_figures(figures: Mapping[str, Any]) -> None:
 def _print_calls(rows: list[Mapping[str, Any]]) -> None:
     heads = ["ability", "kind", "calls", "outcomes", "denied", "p50 ms", "p90", "p99", "max"]
     _print_section("abilities", heads, (
-        [row["ability"], row["kind"], row["calls"], _format_counts(row["outcomes"]), row["denied"], *_format_times(row["latency_ms"])]
+        [row["ability"], row["kind"], row["calls"], _format_counts(row["outcomes"]), row["denied"],
+         *_format_times(row["latency_ms"])]
         for row in rows
     ))  # fmt: skip
 

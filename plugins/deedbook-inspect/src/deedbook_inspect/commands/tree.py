@@ -1,4 +1,4 @@
-"""Show what caused what in a session."""
+"""Show the causal tree of a session."""
 
 from pathlib import Path
 from typing import Final

@@ -48,13 +48,13 @@ def command(
 
     Nothing is called, and nothing is written. The exit status is 1 if a decision changed.
     """
-    from deedbook.kernel import bound_for_judging
+    from deedbook.kernel import bindings_for_judging
     from deedbook_audit.rederive import rejudge
     from deedbook_inspect.rejudging.whatif import WhatIf
 
     places = _list_ledgers(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)
-    with bound_for_judging(_read_other(system, profile)) as bindings:
+    with bindings_for_judging(_read_other(system, profile)) as bindings:
         for place in places:
             found.add(rejudge(place, bindings))
         charter = bindings.charter
@@ -68,7 +68,7 @@ def command(
 
 
 def _list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
-    """Return the ledgers to be read, each once; of all sessions those that began."""
+    """Return the ledgers to read, each once; with --all those of sessions that have begun."""
     from deedbook.cli.ledgers import ledger_path, session_file, session_ids
     from deedbook.workspace.workspace import read_workspace
 
@@ -82,7 +82,7 @@ def _list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool
 
 
 def _read_other(system: str, profile: str | None) -> "Workspace":
-    """Read the other workspace, which is not looked for above *system*: nobody means another one by it."""
+    """Read the other workspace in *system* itself, without a search in the folders above."""
     from deedbook.workspace.workspace import read_workspace
 
     place = Path(system)
@@ -93,7 +93,7 @@ def _read_other(system: str, profile: str | None) -> "Workspace":
 
 
 def _print_differences(workspace: str, charter: "Charter") -> None:
-    """Say what is looser or tighter in the other charter than in the one that was last in force here, if it is kept."""
+    """Print what is looser or tighter in the other charter than in the one last in force here, if it is kept."""
     from deedbook.charter.changes import compare
     from deedbook.charter.locks import ActiveCharter
     from deedbook.charter.store import Store
@@ -116,7 +116,7 @@ def _print_differences(workspace: str, charter: "Charter") -> None:
 
 
 def _print_result(found: "WhatIf", sessions: int) -> None:
-    from deedbook.format.report import counted
+    from deedbook.format.report import pluralise
     from deedbook.format.terminal import plain
     from deedbook_inspect.rejudging.whatif import TOTALS
 
@@ -131,17 +131,17 @@ def _print_result(found: "WhatIf", sessions: int) -> None:
         if name == "undetermined":
             for why, number in found.reasons.most_common():
                 say(plain(f"{number:>8}    {why}"))
-    calls = counted(sum(found.totals.values()), "call")
+    calls = pluralise(sum(found.totals.values()), "call")
     ways = (
         f"{found.directions['looser']} looser, {found.directions['tighter']} tighter"
         if found.changed
         else "nothing changed"
     )
-    say(f"{calls} of {counted(sessions, 'session')} judged again: {ways}")
+    say(f"{calls} of {pluralise(sessions, 'session')} judged again: {ways}")
 
 
 def _format_change(change: "DecisionChange") -> str:
-    """Return a change in the words of ``deedbook lock``: its way, what it is about, and by which rule."""
+    """Return a change in the words of ``deedbook lock``: its direction, its subject, and the deciding rule."""
     call, verdict = change.rejudged.call, change.rejudged.verdict
     assert verdict is not None
     by = change.find_decider()

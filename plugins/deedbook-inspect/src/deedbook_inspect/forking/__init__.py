@@ -1,1 +1,1 @@
-"""Starting a session from a point in the past of another one."""
+"""Forks: sessions that continue from a point in the past of another session."""

@@ -1,14 +1,14 @@
-"""A fork: a session that goes on from a point in another's past. The work is asked for again, at the same door."""
+"""A fork: a session that continues from a point in another's past. The work is requested again, at the same door."""
 
 from collections.abc import Sequence
 
 import attrs
 
-from deedbook.call.continuation.parent import Parent
+from deedbook.call.continuation.parent import ParentSession
 from deedbook.call.continuation.past import Past
 from deedbook.call.continuation.recall import Recall
-from deedbook.call.continuation.work import Task, work
-from deedbook.call.origins import Origin
+from deedbook.call.continuation.work import Task, list_work
+from deedbook.call.origins import SessionOrigin
 from deedbook.call.prompts import Reply
 from deedbook.call.session import Session
 from deedbook.contract import Json
@@ -18,15 +18,15 @@ from deedbook.kernel import Kernel
 
 @attrs.frozen(eq=False)
 class Fork:
-    """What is to be done: the *tasks* up to the event, those *after* it, and what is served of the past (*recall*)."""
+    """The work of a fork: the *tasks* up to the event, those *after* it, and the recorded past (*recall*)."""
 
     recall: Recall
     tasks: Sequence[Task]
     after: Sequence[Task]
 
     @property
-    def origin(self) -> Origin:
-        """What the new session says of where it comes from."""
+    def origin(self) -> SessionOrigin:
+        """The new session's record of its origin."""
         parent, at = self.recall.past.parent, self.recall.past.at
         payload = {
             "session": parent.session,
@@ -34,19 +34,21 @@ class Fork:
             "hash": parent.hashes[at],
             "goes_on": self.recall.goes_on or bool(self.after),
         }
-        return Origin("session.forked", payload, self.recall)
+        return SessionOrigin("session.forked", payload, self.recall)
 
 
-def plan_fork(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves: bool, prompts: Sequence[str]) -> Fork:
+def plan_fork(
+    kernel: Kernel, parent: ParentSession, at: int, *, goes_on: bool, leaves: bool, prompts: Sequence[str]
+) -> Fork:
     """Return the fork of *parent* at the event *at*.
 
-    *goes_on*: what it was doing, and what it was asked for later, is done; with *prompts* these are run instead.
-    Raises `LedgerError` (``FORK_REFUSED``) for an event that there is not, ``FORK_INCOMPLETE`` where a prompt is gone.
+    *goes_on*: the parent's unfinished and later work is done, too; with *prompts* these are run instead. Raises
+    `LedgerError`: ``FORK_REFUSED`` for an event that does not exist, ``FORK_INCOMPLETE`` if a prompt was erased.
     """
     if not 0 <= at < len(parent.events):
         why = f"session {parent.session} has the events 0 to {len(parent.events) - 1}, and no event {at}"
         raise LedgerError(fault("FORK_REFUSED", why))
-    requested = list(work(parent))
+    requested = list(list_work(parent))
     later = [task for task in requested if task.seq > at] if goes_on else []
     after = [Task(at, "run", text=prompt) for prompt in prompts] if prompts else later
     tasks = [task for task in requested if task.seq <= at]
@@ -59,7 +61,7 @@ def plan_fork(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves:
 
 
 def redo_work(session: Session, fork: Fork) -> Result[Json | Reply]:
-    """Ask for everything again in *session*; return what came of the last thing, an `Err` where the past was left."""
+    """Request all work again in *session*; return the last result, or an `Err` if the session diverged."""
     recall = fork.recall
     recall.note = lambda payload: session.note("call.diverged", "runtime", payload)
     result: Result[Json | Reply] = Ok(None)
@@ -90,21 +92,21 @@ def _ask(session: Session, task: Task) -> Result[Json | Reply]:
 
 
 def _leave_past(session: Session, recall: Recall, result: Result[Json | Reply]) -> None:
-    """Leave the past, where something cannot even be asked for again."""
+    """Leave the past at a task that cannot be requested again."""
     first = next(recall.past.due(), None)
     if isinstance(result, Err) and first is not None:
         recall.leave(result.error, [])
-        session.note("call.diverged", "runtime", recall.told(first))
+        session.note("call.diverged", "runtime", recall.describe_divergence(first))
 
 
 def _end_recall(session: Session, recall: Recall) -> None:
-    """Leave the past if something of it was not asked for again."""
-    pending = [made for made in recall.past.left if made.kind != "flow" and made.ended is not None]
+    """Leave the past if a part of it was not requested again."""
+    pending = [made for made in recall.past.left if made.kind != "flow" and made.outcome is not None]
     if recall.state == "serving" and pending:
         first, more = pending[0], f", and {len(pending) - 1} more" if pending[1:] else ""
         name = (
             f"event {first.intent.seq} of session {recall.past.parent.session}, a {first.intent.type} of {first.name}"
         )
         recall.leave(fault("FORK_DIVERGED", f"{name}, was not asked for again{more}"), [])
-        session.note("call.diverged", "runtime", recall.told(first))
+        session.note("call.diverged", "runtime", recall.describe_divergence(first))
     recall.end()

@@ -1,1 +1,1 @@
-"""Figures of ledgers, and the forms that other programs read."""
+"""Figures of ledgers, and formats for other programs."""

@@ -1,4 +1,4 @@
-"""Figures as they are told: as JSON with a schema; pure."""
+"""Figures as JSON with a schema; pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _NANO: Final = 1_000_000_000
 
 
 def build_document(state: Figures) -> dict[str, Any]:
-    """Return figures as ``output_stats_v1`` has them, in an order that does not depend on the ledgers'."""
+    """Return figures as ``output_stats_v1``, in an order that does not depend on the ledgers' order."""
     declared = DeclaredTypes(state.declared)
     models = [_model_as_json(key, usage) for key, usage in state.models.rows()]
     return {
@@ -92,7 +92,7 @@ def _list_decisions(table: Table[Counter[str]], *names: str) -> list[dict[str, A
 
 
 def _list_roles(state: Figures, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each role asked for, with what its models spent."""
+    """Return the calls of each role, with the usage of its models."""
     usage: dict[str, Counter[str]] = {}
     for each in models:
         totals = usage.setdefault(each["role"], Counter())

@@ -1,4 +1,4 @@
-"""Events as CloudEvents 1.0 in JSON, one a line; pure. The specification: https://github.com/cloudevents/spec."""
+"""Events as CloudEvents 1.0 in JSON, one per line; pure. The specification: https://github.com/cloudevents/spec."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from .times import parse_time
 __all__ = ["CONTENT_TYPE", "encode_events"]
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
-"""The media type of one such event; a file of them is JSON lines."""
+"""The media type of one event; a file of them is JSON lines."""
 
 _SUBJECTS: Final = ("tool_name", "ability", "flow", "name", "skill", "to")
 
@@ -23,8 +23,8 @@ def encode_events(
 ) -> Iterator[bytes]:
     r"""Yield events in structured mode, each with its ``\n``.
 
-    *source* is a URI; where it is empty, it is that of the ledger. *data* says whether payloads come with them, in
-    which sealed values stay the marks that they are. *declared* has the event types of plugins.
+    *source* is a URI; if it is empty, the ledger's is used. *data*: include payloads, in which sealed values stay
+    sealed.
     """
     for each in events:
         head = json.dumps(_build_attributes(each, source, declared), separators=(",", ":")).encode()
@@ -57,14 +57,14 @@ def _build_attributes(each: LedgerEvent, source: str, declared: DeclaredTypes) -
 
 
 def _find_subject(each: LedgerEvent) -> str | None:
-    """Return what the event is about, where its payload names an ability, a skill or a role."""
+    """Return the subject of the event: the ability, skill or role that its payload names."""
     payload = each.event.payload
     named = next((payload[name] for name in _SUBJECTS if isinstance(payload.get(name), str)), None)
     return plain(named) if named else None
 
 
 def _encode_data(each: LedgerEvent) -> bytes:
-    """Return the members about the payload: its bytes are those that the line's hash is of."""
+    """Return the members with the payload: exactly the bytes that the line's hash covers."""
     schema = CATALOGUE.get(each.event.type)
     of = f'"dataschema":"urn:deedbook:schema:{schema}",' if schema else ""
     return f',"datacontenttype":"application/json",{of}"data":'.encode() + each.payload

@@ -1,8 +1,7 @@
-"""Figures in the text format that Prometheus reads (version 0.0.4); pure.
+"""Figures in the text format of Prometheus (version 0.0.4); pure.
 
-Names follow its conventions: counters end in ``_total``, times are seconds. Labels are names that somebody gave in
-YAML, words of the format, or names of models; never arguments, never ids. How many there may be is bounded by the
-tables that are counted in.
+Names follow its conventions: counters end in ``_total``, times are in seconds. Labels are names from YAML, words of the
+format, or names of models; never arguments, never ids. The tables of the figures bound their number.
 """
 
 import re
@@ -132,7 +131,7 @@ def _model_counters(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample
 
 
 def _gauges(state: Figures) -> Iterator[tuple[str, str, Iterable[_Sample]]]:
-    """Yield what may become less again: a call that is open ends, an interrupted session is closed."""
+    """Yield the figures that may decrease: an open call ends, an interrupted session is closed."""
     yield (
         "deedbook_sessions",
         "Sessions, by how they stand.",
@@ -198,7 +197,7 @@ def _format_buckets(name: str, labels: Mapping[str, str], histogram: Histogram) 
 
 
 def _format_labels(labels: Mapping[str, str]) -> str:
-    """Return labels in braces; what UTF-8 or a line cannot hold is replaced."""
+    """Return labels in braces; characters that UTF-8 or a line cannot hold are replaced."""
     if not labels:
         return ""
     parts = (f'{name}="{_UNPRINTABLE.sub("?", value).translate(_ESCAPED)}"' for name, value in labels.items())

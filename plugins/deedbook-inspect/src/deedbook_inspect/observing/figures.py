@@ -1,7 +1,7 @@
-"""What ledgers come to in numbers: calls, their time and outcome, tokens, cost, denials, approvals; a fold, pure.
+"""Figures of ledgers: calls, their time and outcome, tokens, cost, denials, approvals; a fold, pure.
 
-Its size does not grow with the ledger: durations are in buckets, tables have a bound, and of calls only those that have
-no outcome yet are kept. Definitions stand in ``docs/observability.md``.
+Its size does not grow with the ledger: durations are in buckets, tables have a bound, and only open calls are kept.
+``docs/observability.md`` has the definitions.
 """
 
 from collections import Counter
@@ -35,13 +35,13 @@ _AGENT: Final = "agent:"
 
 @attrs.frozen
 class Window:
-    """From when (included) until when (not), in milliseconds since the epoch; ``None`` is open."""
+    """A time window in milliseconds since the epoch, with *since* but without *until*; ``None``: open."""
 
     since: int | None = None
     until: int | None = None
 
     def contains(self, at: int | None) -> bool:
-        """Say whether the moment *at* is within; what has no time that can be read is only in a window without ends."""
+        """Return whether the moment *at* is within; an unreadable time is only in a window without ends."""
         if at is None:
             return self.since is None and self.until is None
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
@@ -49,7 +49,7 @@ class Window:
 
 @attrs.define
 class AbilityCalls:
-    """The calls of one ability: how they ended (*outcomes*), which results came *late*, how long they took."""
+    """The calls of one ability: their *outcomes*, the number of *late* results, their durations."""
 
     outcomes: Counter[str] = attrs.field(factory=Counter)
     late: int = 0
@@ -59,10 +59,9 @@ class AbilityCalls:
 
 @attrs.define
 class ModelUsage:
-    """What one model spent for one role; costs in billionths of a US dollar.
+    """The usage of one model by one role; costs are in billionths of a US dollar.
 
-    *cached_tokens* is ``None`` where no answer said how much of what it read was cached. *unpriced* counts the answers of
-    which nobody knows what they cost.
+    *cached_tokens* is ``None`` if no answer reported it. *unpriced* counts the answers of unknown cost.
     """
 
     outcomes: Counter[str] = attrs.field(factory=Counter)
@@ -77,7 +76,7 @@ class ModelUsage:
 
 @attrs.define
 class RoleCalls:
-    """What one role asked for: calls of models and of anything else, and denials."""
+    """The calls of one role: of models and of anything else, and denials."""
 
     models: int = 0
     others: int = 0
@@ -86,7 +85,7 @@ class RoleCalls:
 
 @attrs.frozen
 class _OpenCall:
-    """A call without outcome: when it began, and of whom and what it is."""
+    """A call without outcome: its start, its role, and its ability or model."""
 
     at: int | None
     calls: AbilityCalls
@@ -129,10 +128,10 @@ def _nothing_declared(_charter: str) -> DeclaredTypes:
 
 
 class FiguresFold:
-    """The fold whose state is `Figures`. `close` is called at the end of each ledger, before the next one.
+    """The fold whose state is `Figures`. Call `close` at the end of each ledger.
 
-    *types* returns the event types that a charter declares, by its digest. *approvals* says whether approvals are
-    counted: where the workspace ledger is read, which has them all, sessions' own are left out.
+    *approvals*: whether approvals are counted. The workspace ledger has them all, so with it those of sessions are left
+    out.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class FiguresFold:
         self.approvals = True
 
     def start(self) -> Figures:
-        """Return figures of nothing."""
+        """Return empty figures."""
         return Figures()
 
     def step(self, state: Figures, event: Event) -> Figures:
@@ -178,7 +177,7 @@ class FiguresFold:
         return state
 
     def close(self, state: Figures, *, live: bool = False) -> Figures:
-        """End a ledger: calls without outcome are ``open`` while somebody writes it (*live*), else ``unknown``."""
+        """End a ledger: calls without outcome are ``open`` while a process writes it (*live*), else ``unknown``."""
         for each in state.open.values():
             _count_end(each, "open" if live else "unknown", state, self._find_provider(state, each))
         if state.has_started:
@@ -207,7 +206,7 @@ class FiguresFold:
         state.open[event.span] = _OpenCall(at, calls, role, ability, model)
 
     def _end(self, state: Figures, event: Event, at: int | None) -> None:
-        """Count the outcome of a call; one that was lost took nobody knows how long."""
+        """Count the outcome of a call; the duration of a lost call is unknown."""
         call = state.open.pop(event.parent or "")
         outcome = "ok" if event.type.endswith(_GOOD) else read_name(event.payload.get("outcome"), "failed")
         if outcome != "ok":
@@ -219,7 +218,7 @@ class FiguresFold:
         maker = self._find_provider(state, call)
         model_usage = _count_end(call, outcome, state, maker, _find_model(event.payload))
         for time in (call.calls.time, *([model_usage.time] if model_usage else [])):
-            if took >= 0:  # else the clock was set back in between
+            if took >= 0:  # negative if the clock was set back meanwhile
                 time.add(took)
         if model_usage and outcome == "ok":
             self._count_usage(
@@ -254,7 +253,7 @@ _CLOSING: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcom
 def _count_end(
     call: _OpenCall, outcome: str, state: Figures, provider: str, model: str | None = None
 ) -> ModelUsage | None:
-    """Count how a call ended, for its ability, and for its model if it is a model's."""
+    """Count the end of a call for its ability, and for its model if it has one."""
     count_word(call.calls.outcomes, outcome)
     if call.model is None:
         return None
@@ -264,7 +263,7 @@ def _count_end(
 
 
 def _describe_end(ok: Any) -> str:
-    """Return how a session ended; the ends of older forms do not say whether it went well."""
+    """Return how a session ended; the ends of older forms do not say whether it succeeded."""
     return "ok" if ok is True else "failed" if ok is False else "ended"
 
 
@@ -298,7 +297,7 @@ def _apply_start(state: Figures, _: Event) -> None:
 
 
 def _apply_denial(state: Figures, event: Event) -> None:
-    """Count a denial by whoever decided: a hook, a policy, a skill's or a client's scope, else the door itself."""
+    """Count a denial under its decider: a hook, a policy, a skill's or a client's scope, else the door itself."""
     payload = event.payload
     kind, name = read_name(payload.get("kind")), read_name(payload.get("name"))
     by = payload.get("by")
@@ -326,7 +325,7 @@ def _apply_violation(state: Figures, event: Event) -> None:
 
 
 def _apply_approval(state: Figures, payload: Object, what: str, at: int | None) -> None:
-    """Count what became of a request; it waited from when it was made, which it says itself, to its answer."""
+    """Count the end of a request; its wait lasts from its own time until its answer."""
     identity = read_name(payload.get("approval"))
     if what == "requested" and len(state.open_approvals) < _MOST_OPEN:
         state.open_approvals[identity] = parse_time(read_name(payload.get("requested"), "")) or at

@@ -1,8 +1,8 @@
-"""Durations, counted in buckets of fixed bounds: any number of them in a few hundred integers; pure.
+"""Durations in buckets of fixed bounds: any number of them in a few hundred integers; pure.
 
-A duration is whole milliseconds, which is all that a ledger's times tell. Up to 64 ms each has a bucket of its own;
-above, each doubling has 32 of equal width, so that a quantile read from the buckets is at most 3.2 % above the exact
-one, and never below it.
+A duration is in whole milliseconds, the resolution of a ledger's times. Up to 64 ms each has its own bucket; above,
+each doubling has 32 of equal width, so that a quantile from the buckets is at most 3.2 % above the exact one, and never
+below it.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ import attrs
 __all__ = ["BOUNDS", "Histogram"]
 
 BOUNDS: Final = (1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
-"""The upper bounds that are exported, in milliseconds; they are counted exactly, beside the finer buckets."""
+"""The exported upper bounds in milliseconds; they are counted exactly, beside the finer buckets."""
 
 _EXACT: Final = 64
 _STEPS: Final = 32
@@ -39,7 +39,7 @@ def _find_highest(bucket: int) -> int:
 
 @attrs.define
 class Histogram:
-    """How long things took: how many (*count*), their *sum* and the longest (*longest*), in milliseconds."""
+    """Durations: their *count*, their *sum* and the *longest*, in milliseconds."""
 
     count: int = 0
     sum: int = 0
@@ -55,7 +55,7 @@ class Histogram:
         self._wide[bisect_left(BOUNDS, value)] += 1
 
     def quantile(self, share: float) -> int:
-        """Return the duration that *share* of all (0 to 1) do not exceed, from above; 0 where there is none."""
+        """Return an upper bound of the duration that *share* of all (0 to 1) do not exceed; 0 without durations."""
         wanted = max(1, -int(-share * self.count // 1))
         seen = 0
         for bucket in sorted(self._fine):
@@ -65,11 +65,11 @@ class Histogram:
         return 0
 
     def count_cumulative(self) -> list[int]:
-        """Return how many took at most each of `BOUNDS`, and last how many there are."""
+        """Return the number of durations up to each of `BOUNDS`, and last the total."""
         return list(accumulate(self._wide))
 
     def as_json(self) -> dict[str, int] | None:
-        """Return count, sum and quantiles; ``None`` where nothing was counted."""
+        """Return count, sum and quantiles; ``None`` without durations."""
         if not self.count:
             return None
         shares = {"p50": self.quantile(0.5), "p90": self.quantile(0.9), "p99": self.quantile(0.99)}

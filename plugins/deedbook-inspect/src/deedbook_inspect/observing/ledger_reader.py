@@ -1,7 +1,7 @@
-"""Ledgers, read for who passes them on: each event with the ids and hashes of its line, also while it is being written.
+"""A reader of ledgers for export: each event with the ids and hashes of its line, also while it is being written.
 
-A ledger of an older form is read whole, as present events; what its lines do not have is told from what they have, so
-that it comes out the same each time.
+A ledger of an older form is read whole and converted; fields that its lines lack are derived from those they have, so
+that the result is always the same.
 """
 
 import json
@@ -20,7 +20,7 @@ from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import FORMAT, TRACE_ID
 from deedbook.format.files import Folder
 from deedbook.format.reader import Follower, read
-from deedbook.format.upcasting.naming import parted
+from deedbook.format.upcasting.naming import split_source
 from deedbook.format.upcasting.recognition import form_of
 from deedbook.format.upcasting.table import UPCASTERS
 
@@ -32,9 +32,9 @@ _LONGEST: Final = MAX_BYTES + 65536
 
 @attrs.frozen
 class LedgerEvent:
-    """An event of a ledger, and its *payload* as JSON: of the present form the bytes that are hashed.
+    """An event of a ledger, and its *payload* as JSON: in the current form the hashed bytes.
 
-    *session* and *trace* are the ledger's; hashes are empty where the form has none.
+    *session* and *trace* are the ledger's; hashes are empty if the form has none.
     """
 
     event: Event
@@ -47,10 +47,9 @@ class LedgerEvent:
 
 
 class LedgerReader:
-    """The ledger in the file at *place*: called, it yields what was added since it was called last.
+    """The ledger in the file at *place*: each call yields the events added since the last call.
 
-    Its lines are checked as they are read: hashes, and that each goes on from the one before. A payload that was taken
-    out of its line is what stands there now.
+    Hashes and the chain are checked while reading. An excised payload is its placeholder.
     """
 
     def __init__(self, place: Path) -> None:
@@ -60,23 +59,23 @@ class LedgerReader:
         self._old = False
 
     def __enter__(self) -> Self:
-        """Begin; the file is opened when something is asked for."""
+        """Begin; the file is opened on first use."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file:
             self._file.close()
             self._file = self._lines = None
 
     def __call__(self) -> Iterator[LedgerEvent]:
-        """Yield what was added since; raises `LedgerError`, and `FileNotFoundError` for a file that is not there."""
+        """Yield the new events; raises `LedgerError`, and `FileNotFoundError` for a missing file."""
         if self._old:
             return
         if self._lines is None and not self._open():
@@ -95,9 +94,9 @@ class LedgerReader:
             yield LedgerEvent(event, line.session_id, line.trace_id, line.payload, *hashes)
 
     def _open(self) -> bool:
-        """Open the file; say whether there is a first line yet, of whichever form."""
+        """Open the file; return whether there is a first line yet, of any form."""
         if self._file is None:
-            place, _ = parted(self.place)
+            place, _ = split_source(self.place)
             with Folder.at(place.parent) as folder:
                 self._file = folder.open(place.name)
         self._file.seek(0)
@@ -121,8 +120,8 @@ def _read_old_form(place: Path) -> Iterator[LedgerEvent]:
 
 
 def _read_identity(place: Path) -> tuple[str, str]:
-    """Return the session, and its trace; one is made of the session where the form has none."""
-    file_, session = parted(place)
+    """Return the session and its trace; the trace is derived from the session if the form has none."""
+    file_, session = split_source(place)
     with Folder.at(file_.parent) as folder, folder.open(file_.name) as file:
         raw = file.readline(_LONGEST).rstrip(b"\n")
     row = UPCASTERS.row(raw, form_of(raw), f"{place}:1")

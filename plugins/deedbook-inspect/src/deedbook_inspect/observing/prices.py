@@ -1,4 +1,4 @@
-"""What tokens cost where nobody recorded it: prices by provider and model; pure."""
+"""The cost of tokens without a recorded cost: prices by provider and model; pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,24 +10,24 @@ __all__ = ["SCHEMA", "Prices"]
 SCHEMA: Final = "prices_v1"
 """The id of the schema of a file of prices."""
 _NANO: Final = 1000
-"""US dollars for a million tokens, times this, are billionths of a dollar for a token."""
+"""US dollars per million tokens, times this, are billionths of a dollar per token."""
 
 
 @attrs.frozen
 class Prices:
-    """US dollars for a million tokens, by ``provider/model`` or ``model``; the first name is looked for first."""
+    """US dollars per million tokens, by ``provider/model`` or ``model``; the longer name wins."""
 
     models: Mapping[str, Mapping[str, float]] = attrs.field(factory=dict)
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> "Prices":
-        """Take prices out of a document that fits `SCHEMA`."""
+        """Return the prices in a document that matches `SCHEMA`."""
         return cls(document["models"])
 
     def compute_cost(self, provider: str, model: str, tokens: tuple[int, int, int]) -> int | None:
-        """Return what *tokens* (read, written, and of those read cached) cost, in billionths of a US dollar.
+        """Return the cost of *tokens* (input, output, cached input), in billionths of a US dollar.
 
-        ``None`` for a model that has no price here.
+        ``None`` for a model without a price.
         """
         price = self.models.get(f"{provider}/{model}") or self.models.get(model)
         if price is None:

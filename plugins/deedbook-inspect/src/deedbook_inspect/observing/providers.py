@@ -1,4 +1,4 @@
-"""Who makes what a charter offers: the provider behind each model; pure."""
+"""The provider behind each model of a charter; pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tables of bounded size: what is counted under names that come from outside; pure."""
+"""Tables of bounded size, for counts under external names; pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,23 +9,23 @@ __all__ = ["LIMIT", "OTHER", "Table", "count_word", "read_name"]
 V = TypeVar("V")
 
 LIMIT: Final = 1000
-"""How many keys a table tells apart."""
+"""The largest number of separate keys of a table."""
 OTHER: Final = "[other]"
-"""Under this name stands whatever came after as many keys."""
+"""The key for all further keys."""
 
 
 _WORDS: Final = 100
 
 
 class Table(Generic[V]):
-    """Values by a key of several names, the first `LIMIT` keys apart and all others under `OTHER`."""
+    """Values by a key of several names: the first `LIMIT` keys, and all others under `OTHER`."""
 
     def __init__(self, make: Callable[[], V], *, limit: int = LIMIT) -> None:
         self._make, self._limit = make, limit
         self._rows: dict[tuple[str, ...], V] = {}
 
     def get(self, *key: str) -> V:
-        """Return the value under *key*, made when it is asked for first."""
+        """Return the value under *key*, made on first use."""
         found = self._rows.get(key)
         if found is not None:
             return found
@@ -38,12 +38,12 @@ class Table(Generic[V]):
 
 
 def count_word(counted: Counter[str], word: str) -> None:
-    """Count one more of *word*, of which there are few; in a ledger that somebody forged there may be many."""
+    """Count one more of *word*; a forged ledger may have any number of words, so they are bounded."""
     counted[word if word in counted or len(counted) < _WORDS else OTHER] += 1
 
 
 def read_name(value: object, otherwise: str = "[none]") -> str:
-    """Return a name out of a payload, at most 200 characters of it; a sealed one, or none at all, is said to be so."""
+    """Return a name from a payload, at most 200 characters; a sealed or missing one has its own word."""
     if isinstance(value, str):
         return value[:200]
     return otherwise if value is None else "[sealed]"

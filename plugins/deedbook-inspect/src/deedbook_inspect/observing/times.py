@@ -15,9 +15,9 @@ _UNITS: Final[Mapping[str, int]] = MappingProxyType({"s": 1, "m": 60, "h": 3600,
 
 
 def parse_time(ts: str) -> int | None:
-    """Return a time of a ledger as milliseconds since the epoch; ``None`` for what is no time.
+    """Return a time of a ledger as milliseconds since the epoch; ``None`` for an invalid one.
 
-    Older forms of ledgers have times with other fractions, or with an offset.
+    Times of older ledgers have other fractions, or an offset.
     """
     match = _FORMAT.fullmatch(ts)
     if match:
@@ -39,9 +39,9 @@ def _parse_second(text: str) -> int | None:
 
 
 def parse_moment(text: str, now: float) -> int:
-    """Return the moment that a person means by *text*, in milliseconds since the epoch.
+    """Return the moment in *text*, in milliseconds since the epoch.
 
-    RFC 3339, a date, or how long before *now* (seconds since the epoch): ``90s``, ``30m``, ``24h``, ``7d``, ``2w``.
+    RFC 3339, a date, or a duration before *now* (seconds since the epoch): ``90s``, ``30m``, ``24h``, ``7d``, ``2w``.
     Raises `ValueError`.
     """
     match = _AGO.fullmatch(text)

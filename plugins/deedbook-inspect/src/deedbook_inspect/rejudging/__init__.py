@@ -1,1 +1,1 @@
-"""Recorded calls judged again: why one was decided so, and what another charter would change."""
+"""Recorded calls judged again: the reasons of a decision, and the changes under another charter."""

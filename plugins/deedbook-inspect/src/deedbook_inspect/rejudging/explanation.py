@@ -1,7 +1,7 @@
-"""Why a call is decided as it is: every step of the judging, who said what and where that is written; pure.
+"""The reasons of a decision: every step of the judging, each gate's answer and the place of its rule; pure.
 
-Nobody is asked but pure gates, as whenever calls are judged without being made. A step that another came before is not
-reached, and is not listed.
+Only pure gates are asked, as always when calls are judged without being made. A step after the deciding one is not
+reached and not listed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,19 +23,19 @@ from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
 from deedbook_audit.rederive import Answer, DecisionInput, Rederived, describe_unknown, rederive
 
 Places: TypeAlias = Callable[[str, str, str], str]
-"""From a section of the workspace (``abilities``), an id and a JSON pointer to ``file:line``; empty if nobody knows."""
+"""Returns ``file:line`` for a section of the workspace (``abilities``), an id and a JSON pointer; empty if unknown."""
 Notes: TypeAlias = Callable[[str], Sequence[PolicyNote]]
-"""From a policy to what its kind finds doubtful about it."""
+"""Returns the doubtful rules of a policy, as its kind finds them."""
 
 NOT_ASKED: Final = "unasked"
 PASSED_OVER: Final = "passed over"
 DID_YOU_MEAN: Final = "did you mean"
-"""How a remedy begins that names another ability; whoever reads an explanation needs it before everything else."""
+"""The beginning of a remedy that names another ability; it is printed before everything else."""
 
 
 @attrs.frozen
 class Step:
-    """One step: *what* was looked at, its *name* and *place*, what it *result* and its *reason*; *more* holds details."""
+    """One step: *what* was examined, its *name* and *place*, its *result* and *reason*; *more* holds details."""
 
     what: str
     name: str
@@ -58,9 +58,9 @@ class Step:
 
 @attrs.frozen
 class Explanation:
-    """The *steps* in their order, the *outcome* with its *code* and *reason*, who decides, and what would change it.
+    """The *steps* in order, the *outcome* with its *code* and *reason*, the decider, and the remedy.
 
-    *outcome* is ``undetermined`` where it depends on a gate that was not asked.
+    *outcome* is ``undetermined`` if it depends on a gate that was not asked.
     """
 
     steps: Sequence[Step]
@@ -88,9 +88,9 @@ def _no_notes(_policy: str) -> Sequence[PolicyNote]:
 
 
 def explain(decision_input: DecisionInput, answer: Answer, places: Places, notes: Notes = _no_notes) -> Explanation:
-    """Judge a call and say how; *answer* knows what gates that are not pure answered, *places* where things stand.
+    """Judge a call and return the steps; *answer* answers for gates that are not pure, *places* finds rules.
 
-    *notes* are looked at where rules of a policy do not hold: a rule that never decides was probably meant to.
+    *notes* are used for rules that do not hold: a rule that never decides is probably a mistake.
     """
     rederived = rederive(decision_input, answer)
     steps = list(_StepBuilder(decision_input, rederived, places, notes).build())
@@ -103,7 +103,7 @@ def explain(decision_input: DecisionInput, answer: Answer, places: Places, notes
 
 
 class _StepBuilder:
-    """The steps of one judging."""
+    """Builds the steps of one judging."""
 
     def __init__(self, decision_input: DecisionInput, rederived: Rederived, places: Places, notes: Notes) -> None:
         self.decision_input, self.rederived, self.places, self.notes = decision_input, rederived, places, notes
@@ -149,7 +149,7 @@ class _StepBuilder:
     # --- schemas -----------------------------------------------------------------------------------------------------
 
     def _arguments(self, bound: BoundAbility, entry: Object, args: Any) -> Step:
-        """Say what is wrong with the arguments, and by which schema: the plugin's, or the one in YAML."""
+        """Return the violations of the arguments, with the schema of each: the plugin's, or the one in YAML."""
         found = [
             {"path": each.path, "message": each.message, "schema": by}
             for by, violations in self._by_schema(bound, entry, args)
@@ -194,7 +194,7 @@ class _StepBuilder:
         yield from (self._tag(bound, tag) for tag in (APPROVAL_GATE, *ASKING) if tag in bound.tags)
 
     def _tag(self, bound: BoundAbility, tag: str) -> Step:
-        """Say whether a person has to decide because of a tag, or which policy names it and allows the call."""
+        """Return whether a tag requires a person, or which policy names it and allows the call."""
         speaking = allowing_policy(tag, self.verdict.policies) if tag in ASKING else None
         if speaking is None:
             return Step("tag", tag, "ask", "a person has to decide", self._place(bound, "/tags"))
@@ -225,7 +225,7 @@ class _StepBuilder:
     def _list_passed_over(
         self, bound: BoundAbility, gate: BoundGate, decision: Decision
     ) -> Iterator[Mapping[str, str]]:
-        """Yield the rules before the one that decides, each with the keys of its match that do not hold."""
+        """Yield the rules before the deciding one, each with the keys of its match that do not hold."""
         entry = self.document["policies"][gate.id]
         if not lists_rules(entry):
             return
@@ -244,7 +244,7 @@ class _StepBuilder:
 
 
 def _is_refused_by_rewriter(verdict: Verdict) -> bool:
-    """Say whether a rewriter refused, which ends the judging."""
+    """Return whether a rewriter refused, which ends the judging."""
     return any(decision.outcome == "deny" for _, decision in verdict.rewrites)
 
 
@@ -262,11 +262,11 @@ def _find_failing_keys(rule: Object, call: Call, facts: AbilityFacts) -> Iterato
                 yield key if key != "args" else f"args {next(iter(part['args']))}"
 
 
-# --- what would change it -------------------------------------------------------------------------------------------
+# --- remedies -------------------------------------------------------------------------------------------------------
 
 
 def _suggest_remedy(decision_input: DecisionInput, verdict: Verdict, places: Places, notes: Notes) -> str:
-    """Say in one line what to edit for the call to be allowed, and where."""
+    """Return one line: what to edit for the call to be allowed, and where."""
     bound = verdict.bound
     if bound is None:
         return _suggest_declaration(decision_input)
@@ -293,14 +293,14 @@ def _suggest_remedy(decision_input: DecisionInput, verdict: Verdict, places: Pla
 
 
 def _suggest_declaration(decision_input: DecisionInput) -> str:
-    """Say which ability was probably meant, or where to declare the one that nobody has declared."""
+    """Return the ability that was probably meant, or where to declare a missing one."""
     if near := nearest(decision_input.ability, decision_input.bindings.abilities):
         return f'{DID_YOU_MEAN} "{near}"? run: deedbook explain {near}'
     return f"to allow it, declare it: .system/registry/low-level/{decision_input.ability.replace('/', '-')}.yaml"
 
 
 def _suggest_rule(decision_input: DecisionInput, policy: str, places: Places, notes: Notes) -> str:
-    """Say what to do where no rule of *policy* decided: mend a rule that can never hold, or add one."""
+    """Return what to do if no rule of *policy* decided: repair a rule that can never hold, or add one."""
     if never := [each for each in notes(policy) if each.about]:
         return "; ".join(f"{each.place}: {each.about} {each.why}" for each in never)
     where = places("policies", policy, "/default")
@@ -310,7 +310,7 @@ def _suggest_rule(decision_input: DecisionInput, policy: str, places: Places, no
 
 
 def _suggest_edit(where: str) -> str:
-    """Say what to edit; a place in a pack (``label: path:line``) is no file of the workspace."""
+    """Return what to edit; a place in a pack (``label: path:line``) is no file of the workspace."""
     label, packed, path = where.partition(": ")
     if packed:
         return f"to allow it, take what decides ({path}) out of {label}, or the pack out of packs: in the workspace"

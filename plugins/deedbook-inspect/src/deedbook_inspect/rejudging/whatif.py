@@ -1,6 +1,6 @@
-"""What would change under another charter: recorded calls judged again, counted, the weightiest changes kept.
+"""The changes under another charter: recorded calls judged again and counted, the most important changes kept.
 
-It speaks the words of ``deedbook lock``: looser is what allows more, tighter what allows less.
+It uses the words of ``deedbook lock``: looser allows more, tighter allows less.
 """
 
 from bisect import insort
@@ -28,7 +28,7 @@ TOTALS: Final[Mapping[str, str]] = MappingProxyType(
         "undetermined": "undetermined",
     }
 )
-"""What may have become of a call, the weightiest change first, and how people are told."""
+"""The possible changes of a call, the most important first, and their words for people."""
 
 _WEIGHT: Final = {change: rank for rank, change in enumerate(TOTALS)}
 _EFFECT: Final = {effects: -rank for rank, effects in enumerate(EFFECTS)}
@@ -36,14 +36,14 @@ _EFFECT: Final = {effects: -rank for rank, effects in enumerate(EFFECTS)}
 
 @attrs.frozen(order=True)
 class DecisionChange:
-    """One call that is decided otherwise; they sort by weight: what is newly allowed first, the worst effects first."""
+    """One call with another decision; they sort by weight: newly allowed first, the worst effects first."""
 
     weight: tuple[int, int, int]
     rejudged: RejudgedCall = attrs.field(order=False)
 
     @property
     def direction(self) -> Direction:
-        """Whether more is allowed than was, or less."""
+        """Whether more is allowed than before, or less."""
         was, now = RANK[self.rejudged.call.outcome], RANK[self.now]
         return "looser" if now < was else "tighter" if now > was else "changed"
 
@@ -54,7 +54,7 @@ class DecisionChange:
         return self.rejudged.verdict.outcome
 
     def find_decider(self) -> Mapping[str, Any]:
-        """Return who decides now: who refuses, or the rule that allows; empty where nobody had to."""
+        """Return the decider now: who refuses, or the rule that allows; empty if no gate had to decide."""
         verdict = self.rejudged.verdict
         assert verdict is not None
         if verdict.by is not None:
@@ -85,9 +85,9 @@ class DecisionChange:
 
 
 class WhatIf:
-    """Counts calls that were judged again and keeps the *limit* weightiest changes (0: all of them).
+    """Counts rejudged calls and keeps the *limit* most important changes (0: all of them).
 
-    *totals* counts by change, *directions* the changes by way, *reasons* why calls are undetermined.
+    *totals* counts by change, *directions* the changes by direction, *reasons* why calls are undetermined.
     """
 
     def __init__(self, limit: int) -> None:
@@ -99,11 +99,11 @@ class WhatIf:
 
     @property
     def changed(self) -> int:
-        """How many calls are decided otherwise."""
+        """The number of calls with another decision."""
         return sum(self.directions.values())
 
     def add(self, found: Iterable[RejudgedCall]) -> None:
-        """Take the calls of one session in."""
+        """Add the calls of one session."""
         same = 0
         for each in found:
             if each.change == "same":
@@ -127,7 +127,7 @@ class WhatIf:
             del self.changes[self._limit or len(self.changes) :]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
+        """Return the result as JSON."""
         return {
             "totals": {change: self.totals[change] for change in TOTALS},
             "looser": self.directions["looser"],

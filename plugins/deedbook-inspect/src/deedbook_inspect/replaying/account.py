@@ -1,7 +1,7 @@
-"""What a ledger tells of a session, in the order in which people ask: a fold, and nothing is called again.
+"""The account of a session from its ledger, in the order in which people ask; a fold, which calls nothing.
 
-Every use of an ability with who was asked about it and what came of it, what was said, what was spent, and what was
-erased, taken out or corrected afterwards.
+It holds every use of an ability with its gates and its outcome, the messages, the usage, and later erasures, excisions
+and corrections.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import attrs
 
 from deedbook.contract import Event
 from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
-from deedbook.format.folds import NAMED_BY, Snapshot, SnapshotFold, Tree, TreeFold
+from deedbook.format.folds import NAMED_BY, EventTree, Snapshot, SnapshotFold, TreeFold
 
 _ARGS_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
 _RESULT_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "response"})
@@ -24,10 +24,10 @@ _MESSAGES: Final = frozenset({"user.message", "agent.reply"})
 
 @attrs.define(eq=False)
 class Use:
-    """One use of an ability, or an attempt at one: *intent* is ``None`` where it was refused (*end*: the denial).
+    """One use of an ability, or an attempt; *intent* is ``None`` for a denied one (*end* is the denial).
 
-    *gate_events* are the events about it before (hooks, policies, violations, a person), *after* those that hang under its
-    intent or its outcome. *depth* counts the calls around it.
+    *gate_events* are the events before it (hooks, policies, violations, approvals), *after* those under its intent or
+    its outcome. *depth* counts the calls around it.
     """
 
     kind: str
@@ -41,14 +41,14 @@ class Use:
 
     @property
     def first(self) -> Event:
-        """The event that it is shown under."""
+        """The event that represents the use."""
         found = self.intent or self.end
         assert found is not None
         return found
 
     @property
     def outcome(self) -> str:
-        """How it ended: ``result``, ``denied``, or what the error says; ``unknown`` where nothing came."""
+        """Its outcome: ``result``, ``denied``, or the error's; ``unknown`` without one."""
         if self.end is None:
             return "unknown"
         if self.intent is None:
@@ -62,20 +62,20 @@ class Use:
 
     @property
     def result(self) -> Any:
-        """What came back, as the ledger holds it; of an error or a denial the whole payload."""
+        """The recorded result; for an error or a denial the whole payload."""
         assert self.end is not None
         member = _RESULT_MEMBERS.get(self.end.type.partition(".")[0], "result")
         return self.end.payload.get(member) if self.has_result else dict(self.end.payload)
 
     @property
     def milliseconds(self) -> int | None:
-        """How long it took by the ledger's clock."""
+        """Its duration by the ledger's clock."""
         return None if self.intent is None or self.end is None else measure_milliseconds(self.intent.ts, self.end.ts)
 
 
 @attrs.define
 class AbilityUsage:
-    """What the uses of one ability came to: counts, time in milliseconds, tokens, and dollars where somebody said."""
+    """The usage of one ability: counts, time in milliseconds, tokens, and dollars if they are recorded."""
 
     uses: int = 0
     errors: int = 0
@@ -86,7 +86,7 @@ class AbilityUsage:
     dollars: float | None = None
 
     def add(self, use: Use) -> None:
-        """Take in a use that has ended."""
+        """Add a use that has ended."""
         self.uses += 1
         self.errors += use.outcome not in ("result", "denied")
         self.denied += use.outcome == "denied"
@@ -103,12 +103,12 @@ class AbilityUsage:
 class SessionAccount:
     """The account of one ledger.
 
-    *erased* names each sealed digest that was deleted, *excised* each line whose payload was taken out, *amended* each
-    line that was corrected, with the events that say so.
+    *erased* holds each erased digest, *excised* each excised line, *amended* each corrected line, with the events that
+    record it.
     """
 
     snapshot: Snapshot
-    tree: Tree
+    tree: EventTree
     events: list[Event] = attrs.field(factory=list)
     uses: list[Use] = attrs.field(factory=list)
     messages: list[Event] = attrs.field(factory=list)
@@ -119,7 +119,7 @@ class SessionAccount:
     forked: Event | None = None
 
     def compute_usage(self) -> dict[str, AbilityUsage]:
-        """Return what was spent, by ability, in the order of first use."""
+        """Return the usage by ability, in the order of first use."""
         found: dict[str, AbilityUsage] = {}
         for use in self.uses:
             found.setdefault(use.name, AbilityUsage()).add(use)
@@ -127,7 +127,7 @@ class SessionAccount:
 
 
 class AccountFold:
-    """The fold whose state is an `SessionAccount`; one of it for each ledger."""
+    """The fold whose state is a `SessionAccount`; use one for each ledger."""
 
     def __init__(self, declared: DeclaredTypes = NOTHING_DECLARED) -> None:
         self._snapshot, self._tree = SnapshotFold(declared), TreeFold(declared)
@@ -137,11 +137,11 @@ class AccountFold:
         self._under: dict[str, Use] = {}
 
     def start(self) -> SessionAccount:
-        """Return the account of nothing."""
+        """Return an empty account."""
         return SessionAccount(self._snapshot.start(), self._tree.start())
 
     def step(self, state: SessionAccount, event: Event) -> SessionAccount:
-        """Take *event* in."""
+        """Apply *event*."""
         state.snapshot, state.tree = self._snapshot.step(state.snapshot, event), self._tree.step(state.tree, event)
         state.events.append(event)
         self._depth[event.span] = self._depth.get(event.parent, 0) + (event.type in OUTCOMES)
@@ -177,7 +177,7 @@ class AccountFold:
             self._open[event.span] = self._under[event.span] = use
 
     def _take_gate_events(self, cause: str | None) -> list[Event]:
-        """Take what was kept for the call under *cause*, also where a person was asked meanwhile."""
+        """Return the events kept for the call under *cause*, also those of an approval."""
         asked = self._waiting.pop(cause, [])
         for event in asked:
             if event.type == "approval.requested":
@@ -191,7 +191,7 @@ class AccountFold:
             self._under[event.span] = use
 
     def _add_gate_event(self, state: SessionAccount, event: Event) -> None:
-        """Keep what is said about a call for the call that follows under the same cause; other hooks stand alone.
+        """Keep an event about a call for the call that follows under the same cause; other hooks stand alone.
 
         A request and its answer hang one under the other, and the call under the answer.
         """
@@ -220,7 +220,7 @@ class AccountFold:
 
 
 def measure_milliseconds(first: str, last: str) -> int:
-    """Return the milliseconds between two times of a ledger; 0 where one is no time."""
+    """Return the milliseconds between two times of a ledger; 0 if one is invalid."""
     try:
         passed = datetime.fromisoformat(last) - datetime.fromisoformat(first)
     except ValueError:

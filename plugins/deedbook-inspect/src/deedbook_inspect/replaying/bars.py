@@ -1,4 +1,4 @@
-"""Calls over time, as a drawing: a bar for each, from its intent to its outcome. No style, no script."""
+"""A drawing of calls over time: a bar for each, from its intent to its outcome. No style, no script."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -7,7 +7,7 @@ from .account import Use, measure_milliseconds
 from .markup import escape_text
 
 MAX_BARS: Final = 300
-"""Bars that are drawn; those of later calls are only in the lists."""
+"""The largest number of bars; later calls are only in the lists."""
 WIDTH: Final = 1000
 HEIGHT: Final = 18
 LABEL: Final = 300
@@ -15,7 +15,7 @@ _KINDS: Final = frozenset({"tool", "model", "flow", "memory"})
 
 
 def draw_bars(uses: Sequence[Use], start: str, end: str) -> Iterator[str]:
-    """Yield the drawing of *uses* between two times of the ledger; nothing where there are none."""
+    """Yield the drawing of *uses* between two times of the ledger; nothing without uses."""
     shown = [use for use in uses if use.intent is not None][:MAX_BARS]
     if not shown:
         return

@@ -1,8 +1,8 @@
-"""HTML of which nothing that somebody else wrote can be a part: text is text, wherever it stands.
+"""HTML into which no external text can inject markup.
 
-Everything from outside passes `escape_text`: what HTML could act on is escaped, and what a reader could not see (controls,
-bidirectional marks, lone surrogates) is spelled out. The page may load nothing and run nothing, which its own policy
-says to the browser, too.
+All external text passes `escape_text`: characters that HTML interprets are escaped, and invisible ones (controls,
+bidirectional marks, lone surrogates) are spelled out. The page may load nothing and run nothing, which its content
+security policy also tells the browser.
 """
 
 from base64 import b64encode
@@ -14,17 +14,17 @@ from deedbook.format.terminal import plain
 
 
 def escape_text(value: object) -> str:
-    """Return *value* as text that is safe in HTML, inside a tag's quotes as well as between tags; one line."""
+    """Return *value* as one line of text that is safe in HTML, also inside attribute quotes."""
     return escape(plain(str(value)))
 
 
 def escape_lines(value: str) -> str:
-    """Return text of several lines, each safe; tabs are spaces."""
+    """Return text of several lines, each safe; tabs become spaces."""
     return "\n".join(escape_text(line.removesuffix("\r").expandtabs(8)) for line in value.split("\n"))
 
 
 def render_tag(name: str, content: str = "", /, **attributes: str) -> str:
-    """Return an element around *content*, which is HTML already; ``class_`` stands for ``class``."""
+    """Return an element around *content*, which is already HTML; ``class_`` stands for ``class``."""
     rendered = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape_text(value)}"' for key, value in attributes.items() if value
     )
@@ -32,17 +32,17 @@ def render_tag(name: str, content: str = "", /, **attributes: str) -> str:
 
 
 def render_chip(word: str, kind: str = "") -> str:
-    """Return a word that stands out."""
+    """Return a highlighted word."""
     return render_tag("span", escape_text(word), class_=f"chip {kind}".strip())
 
 
 def render_pairs(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a list of names, each with its value, which is HTML already; empty values are left out."""
+    """Return a list of names, each with its value, which is already HTML; empty values are left out."""
     return render_tag("dl", "".join(f"<dt>{escape_text(name)}</dt><dd>{value}</dd>" for name, value in rows if value))
 
 
 def render_table(head: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "") -> Iterator[str]:
-    """Yield a table; its cells are HTML already."""
+    """Yield a table; its cells are already HTML."""
     yield f'<div class="wide"><table class="{escape_text(class_)}"><thead><tr>'
     yield "".join(f'<th scope="col">{escape_text(name)}</th>' for name in head)
     yield "</tr></thead><tbody>"
@@ -52,7 +52,7 @@ def render_table(head: Iterable[str], rows: Iterable[Iterable[str]], class_: str
 
 
 def render_document(title: str, style: str, body: Iterable[str]) -> Iterator[str]:
-    """Yield a whole page, a line or more at a time; *style* is the only thing that it lets the browser take in."""
+    """Yield a whole page, a line or more at a time; *style* is the only style that its policy allows."""
     allowed = b64encode(sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{allowed}'; base-uri 'none'; form-action 'none'"
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -1,4 +1,4 @@
-"""A session as one page that a person can open: nothing is loaded, nothing runs, and nothing was called to make it."""
+"""A session as one page for people: it loads nothing, runs nothing, and calls nothing."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,7 +18,7 @@ from .payloads import PayloadRenderer, is_excised
 from .uses import build_decision_row, render_answers, render_call
 
 MOST_EVENTS: Final = 50_000
-"""Events that a page holds; of a longer ledger it is the first ones, and the page says so."""
+"""The largest number of events of a page; for a longer ledger it holds the first ones and says so."""
 _SECTIONS: Final = (
     ("said", "What was said"),
     ("decisions", "Decisions"),
@@ -32,9 +32,9 @@ _BAD: Final = frozenset({"tool.denied", "tool.error", "llm.error", "flow.error",
 
 @attrs.frozen
 class VerificationResult:
-    """What verification said of a ledger: *sound* or not (``None``: it was not verified), in *summary*, and *notes*.
+    """The result of verifying a ledger: *sound* or not (``None``: not verified), *summary*, and *notes*.
 
-    *is_covered*: a checkpoint vouches for it, so that more than the file itself says so.
+    *is_covered*: a checkpoint covers it, so that the result rests on more than the file itself.
     """
 
     sound: bool | None
@@ -44,7 +44,7 @@ class VerificationResult:
 
     @property
     def style(self) -> str:
-        """How it is shown."""
+        """The style that it is shown in."""
         if self.sound is False:
             return "bad"
         return "good" if self.sound and self.is_covered else "odd"
@@ -53,7 +53,7 @@ class VerificationResult:
 def render_page(
     name: str, account: SessionAccount, verification: VerificationResult, style: str, *, left_out: int = 0
 ) -> Iterator[str]:
-    """Yield the page of the ledger *name*, in parts; *left_out* counts the events that *account* does not have."""
+    """Yield the page of the ledger *name*, in parts; *left_out* counts the events that *account* lacks."""
     return markup.render_document(f"Session {name}", style, _render_body(name, account, verification, left_out))
 
 
@@ -78,7 +78,8 @@ def _render_body(name: str, account: SessionAccount, verification: VerificationR
 
 
 def _render_verdict(verification: VerificationResult, left_out: int) -> Iterator[str]:
-    yield f'<div class="verdict {verification.style}">{render_tag("p", escape_text(verification.summary), class_="words")}'
+    summary = render_tag("p", escape_text(verification.summary), class_="words")
+    yield f'<div class="verdict {verification.style}">{summary}'
     yield from (render_tag("p", escape_text(note)) for note in verification.notes)
     yield "</div>"
     if left_out:
@@ -96,7 +97,9 @@ def _render_facts(account: SessionAccount) -> str:
     first, last = (events[0], events[-1]) if events else (None, None)
     ended = _format_end(snapshot.ok, snapshot.reason) if snapshot.closed else "not ended"
     who = snapshot.principal
-    counts = f"{snapshot.events} events, {snapshot.calls.total()} calls, {len(snapshot.denied)} denied, {len(snapshot.errors)} errors"
+    calls = f"{snapshot.calls.total()} calls, {len(snapshot.denied)} denied, {len(snapshot.errors)} errors"
+    counts = f"{snapshot.events} events, {calls}"
+    cost = snapshot.cost
     rows = [
         ("State", escape_text(ended)),
         ("For", escape_text(_format_principal(who)) if who else ""),
@@ -105,9 +108,7 @@ def _render_facts(account: SessionAccount) -> str:
         ("Counted", escape_text(f"{counts}, {snapshot.unknown} with an unknown outcome")),
         (
             "Tokens",
-            escape_text(
-                f"{snapshot.cost['input']:g} in, {snapshot.cost['output']:g} out{_format_dollars(snapshot.cost.get('usd'))}"
-            ),
+            escape_text(f"{cost['input']:g} in, {cost['output']:g} out{_format_dollars(cost.get('usd'))}"),
         ),
         ("Enforcement", escape_text(show(snapshot.enforcement)) if snapshot.enforcement else ""),
         ("Charter", render_tag("code", escape_text(show(snapshot.charter))) if snapshot.charter else ""),
@@ -133,7 +134,7 @@ def _format_dollars(cost: float | None) -> str:
     return "" if cost is None else f", {cost:.6g} US dollars"
 
 
-# --- what was said, decided, called and spent -------------------------------------------------------------------------
+# --- messages, decisions, calls, usage ------------------------------------------------------------------------------
 
 
 def _render_messages(account: SessionAccount, payloads: PayloadRenderer) -> Iterator[str]:
@@ -186,7 +187,7 @@ def _format_usage(usage: AbilityUsage) -> tuple[str, ...]:
     return (*map(str, counts), "" if usage.dollars is None else f"{usage.dollars:.6g}")
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events ---------------------------------------------------------------------------------------------------------
 
 
 def _render_timeline(account: SessionAccount) -> Iterator[str]:
@@ -243,7 +244,7 @@ def _render_node(event: Event, branch: str, account: SessionAccount, payloads: P
 
 
 def _render_marks(event: Event, account: SessionAccount) -> Iterator[str]:
-    """Yield what has to be known before a payload is believed."""
+    """Yield marks that a reader has to see before the payload."""
     if is_excised(event.payload) or event.seq in account.excised:
         yield f"{render_tag('mark', 'taken out', class_='erased')} "
     if event.seq in account.amended:
@@ -257,7 +258,7 @@ def _summarize(event: Event, account: SessionAccount) -> str:
 
 
 def _render_branch(branch: str) -> str:
-    """Return the lines of the tree before an event; of one that lies very deep the last of them."""
+    """Return the lines of the tree before an event; for a very deep one the last of them."""
     shown = branch if len(branch) <= 60 else f"…{branch[-57:]}"
     return render_tag("span", shown, class_="branch")
 

@@ -1,4 +1,4 @@
-"""JSON for people, as HTML: sealed values are marked and never shown, long ones are cut, and both are said."""
+"""JSON for people, as HTML: sealed values are marked and never shown, long ones are cut and marked."""
 
 import json
 from collections.abc import Callable, Collection, Iterator
@@ -10,25 +10,25 @@ from deedbook.format.canonical import SEALED_KEY
 from .markup import escape_lines, escape_text, render_tag
 
 EXCISED_KEY: Final = "$excised"
-"""The one member of a payload whose bytes were taken out of the line."""
+"""The only member of an excised payload."""
 MAX_VALUE: Final = 16_384
-"""Characters that are shown of one value."""
+"""The largest number of characters shown of one value."""
 MAX_TOTAL: Final = 24 * 1024 * 1024
-"""Characters that are shown of all values of a page; of each later one there is only the beginning."""
+"""The largest number of characters shown of all values of a page; later values are shortened."""
 BRIEF: Final = 400
 MAX_DEPTH: Final = 80
 CUT: Final = '<span class="note"> … cut here; the ledger holds the whole</span>'
 
 
 class PayloadRenderer:
-    """Shows the values of one page; *erased* are the digests whose bytes were deleted."""
+    """Renders the values of one page; *erased* are the erased digests."""
 
     def __init__(self, erased: Collection[str], *, total: int = MAX_TOTAL) -> None:
         self._erased = erased
         self._remaining = total
 
     def render(self, value: Any) -> str:
-        """Return a value: text as it was written, anything else as indented JSON."""
+        """Return a value: text unchanged, anything else as indented JSON."""
         if isinstance(value, str):
             return render_tag("pre", self._render_text(value), dir="auto")
         return render_tag("pre", self._cut(_render_json(value, self._mark, 0)), class_="json")
@@ -39,7 +39,7 @@ class PayloadRenderer:
         return escape_lines(value[:limit]) + (CUT if len(value) > limit else "")
 
     def _cut(self, pieces: Iterator[str]) -> str:
-        """Join *pieces*, which are HTML, until there are too many."""
+        """Join *pieces*, which are HTML, up to the limit."""
         limit, size, parts = self._limit(), 0, []
         for piece in pieces:
             parts.append(piece)
@@ -64,17 +64,17 @@ class PayloadRenderer:
 
 
 def is_excised(payload: Object) -> bool:
-    """Say whether the bytes of a payload were taken out."""
+    """Return whether a payload was excised."""
     return payload.keys() == {EXCISED_KEY}
 
 
 def is_sealed(value: Any) -> bool:
-    """Say whether *value* stands for a sealed one, as a reader sees it who believes nothing."""
+    """Return whether *value* stands for a sealed one, without trust in the ledger."""
     return isinstance(value, dict) and SEALED_KEY in value
 
 
 def _render_json(value: Any, mark: Callable[[dict[str, Any]], str], depth: int) -> Iterator[str]:
-    """Yield a value's spelling in pieces, each HTML by itself."""
+    """Yield a value in pieces, each valid HTML by itself."""
     if is_sealed(value) or (isinstance(value, dict) and is_excised(value)):
         yield mark(value)
     elif depth > MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Calls on a page: who was asked and decided, where the rule stands, what went in, what came back."""
+"""Calls on a page: the gates and their decisions, the place of the rule, arguments and results."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -19,7 +19,7 @@ _WORDS: Final = {
 
 
 def build_decision_row(use: Use) -> tuple[int, tuple[str, ...]]:
-    """Return a row of the table of decisions: the event, the ability, the decision, and who decided."""
+    """Return a row of the table of decisions: the event, the ability, the decision, and the deciders."""
     refused = use.intent is None
     who = list(_render_deciders(use)) or ["no hook and no policy was asked: scope and schema let it pass"]
     cell = render_chip("denied", "bad") if refused else render_chip("allowed", "good")
@@ -28,7 +28,7 @@ def build_decision_row(use: Use) -> tuple[int, tuple[str, ...]]:
 
 
 def render_answers(event: Event) -> str:
-    """Return who was asked in one round of hooks or policies and what each answered, with the place of its rule."""
+    """Return the answers of one round of hooks or policies, with the place of each rule."""
     gate_answers = event.payload.get("asked")
     if not isinstance(gate_answers, list):
         return escape_text(show(gate_answers))
@@ -38,7 +38,8 @@ def render_answers(event: Event) -> str:
 def _render_deciders(use: Use) -> Iterator[str]:
     if use.intent is None and use.end is not None:
         payload = use.end.payload
-        yield f"<b>{escape_text(show(payload.get('code')))}</b> {escape_text(show(payload.get('reason')))}{_render_decider(payload.get('by'))}"
+        code, reason = (escape_text(show(payload.get(name))) for name in ("code", "reason"))
+        yield f"<b>{code}</b> {reason}{_render_decider(payload.get('by'))}"
     for event in use.gate_events:
         if event.type.startswith("approval."):
             yield escape_text(_format_person(event))
@@ -77,13 +78,14 @@ def _format_person(event: Event) -> str:
 
 
 def render_call(use: Use, payloads: PayloadRenderer) -> str:
-    """Return one call, folded: what went in, who decided, what came back."""
+    """Return one call, folded: its arguments, its deciders, its outcome."""
     event = use.first
     took = "" if use.milliseconds is None else f" in {use.milliseconds} ms"
     word = "outcome unknown" if use.outcome == "unknown" else use.outcome
     served = "".join(render_chip("served again, not run", "odd") for each in use.after if each.type == "call.served")
     late = render_chip("late", "odd") if use.has_result and use.end is not None and use.end.payload.get("late") else ""
-    line = f"{render_chip(use.kind)} <b>{escape_text(use.name)}</b> {render_chip(word, _LOOKS.get(use.outcome, 'bad'))}{late}{served}"
+    outcome = render_chip(word, _LOOKS.get(use.outcome, "bad"))
+    line = f"{render_chip(use.kind)} <b>{escape_text(use.name)}</b> {outcome}{late}{served}"
     parts = [
         f'<p class="note">{escape_text(event.ts)}{took}, <a href="#e{event.seq}">event {event.seq}</a></p>',
         *_render_args(use, payloads),
@@ -94,7 +96,7 @@ def render_call(use: Use, payloads: PayloadRenderer) -> str:
 
 
 def _render_args(use: Use, payloads: PayloadRenderer) -> Iterator[str]:
-    """Yield the arguments; of a request to a model its messages as they were written, and then the rest."""
+    """Yield the arguments; for a request to a model its messages as written, and then the rest."""
     messages = use.args.get("messages") if isinstance(use.args, dict) else None
     if use.kind != "model" or not isinstance(messages, list):
         yield _render_labelled("Arguments", payloads.render(use.args))

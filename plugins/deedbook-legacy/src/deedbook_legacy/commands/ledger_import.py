@@ -27,8 +27,8 @@ def command(asked: GlobalOptions, file: str, principal: str | None, as_is: str |
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.imports import imports, settle
-    from deedbook.maintenance.opening import own
+    from deedbook.maintenance.imports import list_imports, settle
+    from deedbook.maintenance.opening import open_workspace_ledger
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
     from deedbook_legacy.importer import import_ledger
@@ -42,7 +42,7 @@ def command(asked: GlobalOptions, file: str, principal: str | None, as_is: str |
         raise click.BadParameter(f"there is no file {file!r}", param_hint="FILE") from None
     with opened as old:
         report = old.verify()
-        found = {each.sha256: each for each in imports(source.state)}.get(old.sha256)
+        found = {each.sha256: each for each in list_imports(source.state)}.get(old.sha256)
         if found is not None:
             with Folder.at(source.state) as state:
                 settle(state)
@@ -51,7 +51,7 @@ def command(asked: GlobalOptions, file: str, principal: str | None, as_is: str |
             if not report.faultless and as_is is None:
                 why = f"its own rules find it unsound ({_first(report)}); to take it in nevertheless, say why: --as-is"
                 raise LedgerError(fault("IMPORT_REFUSED", why, place=display_path(place)))
-            with Folder.at(source.state, create=True) as state, own(Site.of(source)) as ledger:
+            with Folder.at(source.state, create=True) as state, open_workspace_ledger(Site.of(source)) as ledger:
                 found = import_ledger(state, ledger, old, report, by=by, as_is=as_is)
             message(f"taken in: {display_path(found.place(source.state))}")
     if found.verdict == "unhashed":

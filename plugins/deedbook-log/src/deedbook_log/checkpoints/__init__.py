@@ -1,1 +1,1 @@
-"""When a checkpoint is written, with which key, and who else signs it."""
+"""Checkpoints: when they are written, with which key, and the witnesses that sign them."""

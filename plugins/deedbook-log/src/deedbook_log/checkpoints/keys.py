@@ -1,8 +1,8 @@
-"""The log's private key: where it lies, and which of those that lie there is in force.
+"""The log's private key: where it is stored, and which of the stored keys is in force.
 
-Without a setting it is in the user's own key ring, in a file named after the workspace ledger and the key's id: a new
-key never takes the place of one that is still needed. With ``checkpoints: {key: PATH}`` it is in that file, and one
-that is about to come into force beside it, with ``.next`` at the end.
+Without a setting it is in the user's own key ring, in a file named after the workspace ledger and the key's id, so that
+a new key never replaces one that is still needed. With ``checkpoints: {key: PATH}`` it is in that file, and a key that
+is about to come into force is beside it, with the suffix ``.next``.
 """
 
 import os
@@ -18,10 +18,10 @@ from deedbook.format.errors import SignatureError, fault
 from deedbook.format.leaves import origin_of
 from deedbook.format.notes import Note, SigningKey, VerifierKey, sign
 
-from .log import Log
+from .log import WorkspaceLog
 
-HOW: Final = "`deedbook keys rotate` makes the log's first key"
-LOST: Final = "where it is gone for good, `deedbook keys rotate --lost` makes another"
+FIRST_KEY_HINT: Final = "`deedbook keys rotate` makes the log's first key"
+LOST_KEY_HINT: Final = "where it is gone for good, `deedbook keys rotate --lost` makes another"
 
 
 @attrs.frozen
@@ -34,26 +34,26 @@ class LogKeys:
 
     @classmethod
     def of(cls, ledger: str, place: Path | None) -> "LogKeys":
-        """Return the keys of whoever runs this process."""
+        """Return the keys of the user of this process."""
         return cls(ledger, KeyRing(place.parent) if place else KeyRing.of(os.environ), place)
 
     @property
     def origin(self) -> str:
-        """What the keys are called, which is the log's origin."""
+        """The name of the keys, which is the log's origin."""
         return origin_of(self.ledger)
 
-    def names(self) -> Sequence[str]:
-        """Return the names of the files that hold a key of this log, or may."""
+    def list_names(self) -> Sequence[str]:
+        """Return the names of the files that may hold a key of this log."""
         if self.place:
-            return [name for name in self._fixed(self.place) if (self.ring.place / name).exists()]
+            return [name for name in self._file_names(self.place) if (self.ring.place / name).exists()]
         return [name for name in self.ring.names() if name.startswith(f"{self.ledger}.")]
 
-    def signing(self, log: Log) -> SigningKey:
-        """Return the private key that is in force; raises `SignatureError` (``KEY_REFUSED``) if it is not here."""
+    def load_signing_key(self, log: WorkspaceLog) -> SigningKey:
+        """Return the private key in force; raises `SignatureError` (``KEY_REFUSED``) if it is missing."""
         if log.signer:
             return self._load(VerifierKey.parse(log.signer).id, log.signer)
         if log.newest is None:
-            raise SignatureError(fault("KEY_REFUSED", f"the log has no key yet; {HOW}"))
+            raise SignatureError(fault("KEY_REFUSED", f"the log has no key yet; {FIRST_KEY_HINT}"))
         note = Note.parse(log.newest.note)
         key = self._load(note.signatures[0].id, None)
         if not note.signed_by(key.public):
@@ -61,8 +61,8 @@ class LogKeys:
             raise SignatureError(fault("KEY_REFUSED", why))
         return key
 
-    def lacks(self, identity: str) -> SignatureError | None:
-        """Return why the key with that id cannot be used by this process; ``None`` if it can."""
+    def explain_missing(self, identity: str) -> SignatureError | None:
+        """Return why this process cannot use the key with that id; ``None`` if it can."""
         try:
             self._load(identity, None)
         except SignatureError as problem:
@@ -71,44 +71,44 @@ class LogKeys:
 
     def _load(self, identity: str, public: str | None) -> SigningKey:
         """Return the key with that id, and that *public* half if it is known."""
-        for name in self.names():
+        for name in self.list_names():
             if self.place or name.endswith(f".{identity}"):
                 found = self.ring.load(name, self.origin)
                 if found.public.id == identity and public in (None, str(found.public)):
                     return found
         where = self.place or self.ring.place
-        why = f"the log's private key {self.origin} {identity} is not here; {LOST}"
+        why = f"the log's private key {self.origin} {identity} is not here; {LOST_KEY_HINT}"
         raise SignatureError(fault("KEY_REFUSED", why, place=str(where)))
 
     def keep(self, key: SigningKey) -> None:
-        """Keep a key that is about to come into force; the one before stays where it is."""
+        """Store a key that is about to come into force; the previous one stays."""
         if self.place:
-            self.ring.keep(key, self._fixed(self.place)[1], force=True)
+            self.ring.keep(key, self._file_names(self.place)[1], force=True)
         else:
             self.ring.keep(key, f"{self.ledger}.{key.public.id}")
 
-    def settle(self, key: SigningKey) -> Path:
-        """Remove every other key of the log, now that *key* is in force, and return where that is."""
+    def activate(self, key: SigningKey) -> Path:
+        """Remove every other key of the log, now that *key* is in force, and return its path."""
         if self.place:
-            now, coming = self._fixed(self.place)
-            self.ring.keep(key, now, force=True)  # killed here, it is still in the other file
+            now, coming = self._file_names(self.place)
+            self.ring.keep(key, now, force=True)  # after a kill here the key is still in the other file
             self.ring.remove(coming)
             return self.place
-        for name in self.names():
+        for name in self.list_names():
             if name != f"{self.ledger}.{key.public.id}":
                 self.ring.remove(name)
         return self.ring.place / f"{self.ledger}.{key.public.id}"
 
-    def _fixed(self, place: Path) -> tuple[str, str]:
+    def _file_names(self, place: Path) -> tuple[str, str]:
         return place.name, f"{place.name}.next"
 
 
-def introduction(origin: str, key: SigningKey, previous: VerifierKey | None, old: SigningKey | None) -> Object:
-    """Return the payload of ``ledger.key`` that brings *key* into force after *previous*, whose private half is *old*.
+def build_key_payload(origin: str, key: SigningKey, previous: VerifierKey | None, old: SigningKey | None) -> Object:
+    """Return the payload of ``ledger.key`` that brings *key* into force after *previous* (private half: *old*).
 
-    Without *old* the previous key is said to be lost.
+    Without *old* it declares the previous key lost.
     """
     text = f"deedbook log key v1\n{origin}\n{key.public}\n{previous or '-'}\n"
     signed = sign(text, [key, *([old] if old else [])])
-    told = {"key": str(key.public), "previous": str(previous) if previous else None, "signed": str(signed)}
-    return {**told, "lost": True} if previous and not old else told
+    payload = {"key": str(key.public), "previous": str(previous) if previous else None, "signed": str(signed)}
+    return {**payload, "lost": True} if previous and not old else payload

@@ -1,7 +1,7 @@
-"""The log of a workspace as its ledger has it: a fold of its last lines, kept up to date by reading what was added.
+"""The log of a workspace: a fold of the last lines of its ledger, kept up to date by reading new lines.
 
-It begins at the newest checkpoint, which is found from the end of the file, so that no part of the ledger is read
-twice. Nothing is believed that does not come to what was signed.
+It begins at the newest checkpoint, which is searched from the end of the file, so that no part of the ledger is read
+twice. Lines that do not match what was signed are an error.
 """
 
 from collections.abc import Mapping
@@ -10,26 +10,28 @@ from typing import Any, Final, Self
 from deedbook.format.canonical import decode
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import first_workspace_hash, split_line
-from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, Signed
+from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, SignedCheckpoint
 from deedbook.format.proofs import Frontier
 from deedbook.ledger.ledger import WorkspaceLedger
 
-from .trees import Grown
+from .trees import LedgerTree
 
 _OURS: Final = b'"event_type":"ledger.'
 _HEADER: Final = 512
-"""Within so many bytes of a line its type stands."""
+"""The first bytes of a line that hold its type."""
 
 
-class Log:
+class WorkspaceLog:
     """The log in a workspace's *ledger*: its *tree*, the ledger's *own* tree, the newest checkpoint, the key.
 
-    *signer* is the verifier key of the newest ``ledger.key`` that was read; where none was, the newest checkpoint says
-    who signs. *leaves* holds the last leaf of each session in it, or with *every* of all sessions. Made by `recent` or
-    `whole`; `catch_up` reads on, as far as the ledger's writer knows its file.
+    *signer* is the verifier key of the newest ``ledger.key`` that was read; without one, the newest checkpoint names
+    the signer. *leaves* holds the last leaf of each session in it, or with *every* of all sessions. Made by
+    `read_recent` or `read_whole`; `catch_up` reads on, as far as the ledger's writer knows its file.
     """
 
-    def __init__(self, ledger: WorkspaceLedger, own: Grown, newest: Signed | None, *, every: bool) -> None:
+    def __init__(
+        self, ledger: WorkspaceLedger, own: LedgerTree, newest: SignedCheckpoint | None, *, every: bool
+    ) -> None:
         self.ledger, self.own, self.newest = ledger, own, newest
         self.tree = newest.tree if newest else Frontier()
         self.signer = ""
@@ -39,34 +41,34 @@ class Log:
         self._moves = ledger.moves
 
     @classmethod
-    def whole(cls, ledger: WorkspaceLedger) -> Self:
-        """Read the ledger from its first line, and remember the last leaf of every session. Raises `LedgerError`."""
-        made = cls(ledger, _nothing(ledger), None, every=True)
-        made.catch_up()
-        return made
+    def read_whole(cls, ledger: WorkspaceLedger) -> Self:
+        """Read the ledger from its first line, and keep the last leaf of every session. Raises `LedgerError`."""
+        log = cls(ledger, _empty_tree(ledger), None, every=True)
+        log.catch_up()
+        return log
 
     @classmethod
-    def recent(cls, ledger: WorkspaceLedger) -> Self:
-        """Read the ledger from its newest checkpoint on; the whole, where it has none. Raises `LedgerError`."""
-        found: Signed | None = None
+    def read_recent(cls, ledger: WorkspaceLedger) -> Self:
+        """Read the ledger from its newest checkpoint; the whole ledger if it has none. Raises `LedgerError`."""
+        found: SignedCheckpoint | None = None
         after, own = 0, None
         for offset, raw in ledger.backwards():
-            kind, told = _said(raw, ledger.place)
+            kind, payload = _decode_line(raw, ledger.place)
             if kind == CHECKPOINT and not found:
-                found, after = Signed.parse(told, ledger.place), offset + len(raw)
-            elif kind == LEAF and found and not own and told.get("session_id") == ledger.session_id:
-                own = Leaf.parse(told, ledger.place)
+                found, after = SignedCheckpoint.parse(payload, ledger.place), offset + len(raw)
+            elif kind == LEAF and found and not own and payload.get("session_id") == ledger.session_id:
+                own = Leaf.parse(payload, ledger.place)
             if own and split_line(raw, place=ledger.place).seq <= own.size:
-                made = cls(ledger, Grown(own.tree, own.head, offset), found, every=False)
-                made._begin = after
-                made.catch_up()
-                return made
-        made = cls(ledger, _nothing(ledger), None, every=False)
-        made.catch_up()
-        return made
+                log = cls(ledger, LedgerTree(own.tree, own.head, offset), found, every=False)
+                log._begin = after
+                log.catch_up()
+                return log
+        log = cls(ledger, _empty_tree(ledger), None, every=False)
+        log.catch_up()
+        return log
 
     def catch_up(self) -> None:
-        """Read what was added to the ledger; raises `LedgerError` (``LEDGER_UNSOUND``) if it is not what was signed."""
+        """Read the new lines of the ledger; raises `LedgerError` (``LEDGER_UNSOUND``) for lines that were changed."""
         own, place = self.own, self.ledger.place
         if self._moves != self.ledger.moves:
             self._moves, self._begin, own.end = self.ledger.moves, 0, self.ledger.end_of(own.tree.size)
@@ -74,20 +76,20 @@ class Log:
             counts = own.end >= self._begin
             own.add(raw, place)
             if counts:
-                self._take(raw)
+                self._apply(raw)
 
-    def _take(self, raw: bytes) -> None:
-        kind, told = _said(raw, self.ledger.place)
+    def _apply(self, raw: bytes) -> None:
+        kind, payload = _decode_line(raw, self.ledger.place)
         if kind == LEAF:
-            self._leaf(Leaf.parse(told, self.ledger.place))
+            self._apply_leaf(Leaf.parse(payload, self.ledger.place))
         elif kind == CHECKPOINT:
-            self.newest = Signed.parse(told, self.ledger.place)
+            self.newest = SignedCheckpoint.parse(payload, self.ledger.place)
             if (self.newest.size, self.newest.root) != (self.tree.size, self.tree.root.hex()):
                 self._refuse(f"the checkpoint of {self.newest.size} leaves is not of the leaves before it")
         elif kind == KEY:
-            self.signer = str(told.get("key"))
+            self.signer = str(payload.get("key"))
 
-    def _leaf(self, leaf: Leaf) -> None:
+    def _apply_leaf(self, leaf: Leaf) -> None:
         if leaf.index != self.tree.size:
             self._refuse(f"leaf {leaf.index} stands where leaf {self.tree.size} should")
         self.tree.push(leaf.hash)
@@ -98,13 +100,13 @@ class Log:
         raise LedgerError(fault("LEDGER_UNSOUND", f"{why}; verify the workspace", place=self.ledger.place))
 
 
-def _said(raw: bytes, place: str) -> tuple[str, Mapping[str, Any]]:
-    """Return type and payload of a line that may be of the log; empty ones of every other."""
+def _decode_line(raw: bytes, place: str) -> tuple[str, Mapping[str, Any]]:
+    """Return type and payload of a line of the log; empty ones for any other line."""
     if _OURS not in raw[:_HEADER]:
         return "", {}
     line = split_line(raw, place=place)
     return line.event_type, decode(line.payload) if line.event_type in (LEAF, CHECKPOINT, KEY) else {}
 
 
-def _nothing(ledger: WorkspaceLedger) -> Grown:
-    return Grown(Frontier(), first_workspace_hash(ledger.session_id), 0)
+def _empty_tree(ledger: WorkspaceLedger) -> LedgerTree:
+    return LedgerTree(Frontier(), first_workspace_hash(ledger.session_id), 0)

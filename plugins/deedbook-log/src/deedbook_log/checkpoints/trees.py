@@ -1,7 +1,6 @@
-"""The Merkle tree of a ledger, grown from the lines of its file as they are added; each line is read once.
+"""The Merkle tree of a ledger, extended with the new lines of its file; each line is read once.
 
-Leaf n holds the envelope hash of line n. That a line is what was written is for `verify` to say; here it only has to
-follow from the one before.
+Leaf n holds the envelope hash of line n. `verify` checks the lines; here each only has to follow from the previous one.
 """
 
 import os
@@ -20,22 +19,22 @@ _DIGITS: Final = 64
 
 
 class Link(NamedTuple):
-    """What of a line its tree needs: the hash before it, and its own."""
+    """The hashes of a line that its tree needs: the previous line's, and its own."""
 
     prev: bytes
     own: bytes
 
 
-def link(raw: bytes, place: str) -> Link:
-    """Take the hashes out of a line; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+def parse_link(raw: bytes, place: str) -> Link:
+    """Return the hashes of a line; raises `LedgerError` (``LEDGER_UNSOUND``)."""
     header, mark, rest = raw.partition(_MARK)
     if not mark or not raw.endswith(b"}\n"):
         raise LedgerError(fault("LEDGER_UNSOUND", "not a line of format 1.1; verify the file", place=place))
     return Link(header[-_DIGITS - 1 : -1], rest[:_DIGITS])
 
 
-class Grown:
-    """A ledger as far as it was read: its *tree*, the hash *head* of its last line, and where that ends in the file."""
+class LedgerTree:
+    """The read part of a ledger: its *tree*, the hash *head* of its last line, and that line's *end* in the file."""
 
     __slots__ = ("end", "head", "tree")
 
@@ -43,8 +42,8 @@ class Grown:
         self.tree, self.head, self.end = tree, head, end
 
     def add(self, raw: bytes, place: str) -> None:
-        """Go on by one line, which has to follow from the one before; raises `LedgerError` (``LEDGER_UNSOUND``)."""
-        found = link(raw, place)
+        """Add one line, which has to follow from the previous one; raises `LedgerError` (``LEDGER_UNSOUND``)."""
+        found = parse_link(raw, place)
         if found.prev.decode("latin-1") != self.head:
             why = f"event {self.tree.size} does not follow from the one before; verify the file"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
@@ -56,8 +55,8 @@ class Grown:
         self.head, self.end = found.own.decode(), self.end + len(raw)
 
 
-class Track(Grown):
-    """The ledger of one session, followed from its first line or from where a leaf of the log left it."""
+class SessionTree(LedgerTree):
+    """The ledger of one session, followed from its first line or from a leaf of the log."""
 
     __slots__ = ("covered", "session")
 
@@ -65,28 +64,28 @@ class Track(Grown):
         super().__init__(tree or Frontier(), head or first_hash(session), end)
         self.session = session
         self.covered = self.tree.size
-        """How many of its lines are covered by a checkpoint that this process knows of."""
+        """The number of its lines covered by a checkpoint that this process knows."""
 
     @classmethod
-    def after(cls, state: Folder, session: str, tree: Frontier, head: str) -> "Track":
-        """Follow *session* from where its *tree* ended with the hash *head*; what is before is not read.
+    def resume(cls, state: Folder, session: str, tree: Frontier, head: str) -> "SessionTree":
+        """Follow *session* from where its *tree* ended with the hash *head*; earlier lines are not read.
 
-        Raises `LedgerError` (``LEDGER_UNSOUND``) if its file has fewer lines, or another one there.
+        Raises `LedgerError` (``LEDGER_UNSOUND``) if its file has fewer lines, or another line there.
         """
-        place = _place(state, session)
+        place = _get_path(state, session)
         try:
             with state.open(f"sessions/{session}/{LEDGER_FILE}") as file:
-                return cls(session, tree, head, _end_of(file.fileno(), tree.size, head, place))
+                return cls(session, tree, head, _find_end(file.fileno(), tree.size, head, place))
         except FileNotFoundError:
             why = f"its file is gone; a checkpoint covers {tree.size} lines of it"
             raise LedgerError(fault("LEDGER_UNSOUND", why, place=place)) from None
 
     def advance(self, state: Folder, end: int | None = None, *, durable: bool = False) -> None:
-        """Read what was added, up to the byte *end* or the last whole line, and make it *durable*, unless it is.
+        """Read the new lines, up to the byte *end* or the last whole line, and sync the file unless it is *durable*.
 
-        Raises `LedgerError` (``LEDGER_UNSOUND``) if the file was cut or is not what was written.
+        Raises `LedgerError` (``LEDGER_UNSOUND``) if the file was cut or changed.
         """
-        place = _place(state, self.session)
+        place = _get_path(state, self.session)
         with state.open(f"sessions/{self.session}/{LEDGER_FILE}") as file:
             end = find_tail(file.fileno(), place=place).end if end is None else end
             if end < self.end or os.fstat(file.fileno()).st_size < end:
@@ -98,17 +97,17 @@ class Track(Grown):
                 DATASYNC(file.fileno())
 
 
-def _place(state: Folder, session: str) -> str:
+def _get_path(state: Folder, session: str) -> str:
     return f"{state.path}/sessions/{session}/{LEDGER_FILE}"
 
 
-def _end_of(fd: int, size: int, head: str, place: str) -> int:
-    """Return where line *size*, counted from 1, ends, whose hash is *head*; reads only what stands behind it."""
+def _find_end(fd: int, size: int, head: str, place: str) -> int:
+    """Return the end of line *size*, from 1, with the hash *head*; reads only the lines behind it."""
     tail = find_tail(fd, place=place)
     behind = split_line(tail.last, place=place).seq + 1 - size if tail.end else -1
     for count, (offset, raw) in enumerate(lines_from_end(fd, tail.end, place=place) if behind >= 0 else ()):
         if count == behind:
-            if link(raw, place).own.decode("latin-1") == head:
+            if parse_link(raw, place).own.decode("latin-1") == head:
                 return offset + len(raw)
             break
     why = f"a checkpoint covers its first {size} lines, and line {size} is gone or another one now; verify it"

@@ -1,4 +1,4 @@
-"""Writes checkpoints: leaves of what has grown and the signed state of the log, as one append, made under the lock."""
+"""Writes checkpoints: the leaves of grown sessions and the signed state of the log, as one append under the lock."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -12,27 +12,27 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, LedgerError, SignatureError, fault
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, Signed, spelled
+from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, SignedCheckpoint, encode_peaks
 from deedbook.format.notes import SigningKey, VerifierKey, sign
 from deedbook.format.proofs import Checkpoint, Frontier
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import keep
+from deedbook.ledger.newest import update_newest
 
-from .keys import LogKeys, introduction
-from .log import Log
-from .trees import Track
+from .keys import LogKeys, build_key_payload
+from .log import WorkspaceLog
+from .trees import SessionTree
 
 Why: TypeAlias = Literal["session_end", "events", "seconds", "irreversible", "asked", "key"]
-MOST: Final = 5000
-"""How many sessions one append names; of more, several are made, since a torn append is read as a whole."""
+MAX_SESSIONS: Final = 5000
+"""The largest number of sessions in one append; a torn append is read as a whole, so more sessions need several."""
 
-LATER: Final = frozenset({"irreversible", "events", "seconds"})
-"""Checkpoints that are put into their file by whoever looks after it, since somebody waits or more will come soon."""
+SAVED_LATER: Final = frozenset({"irreversible", "events", "seconds"})
+"""Checkpoints that the keeper saves to their file later, because a call waits or more come soon."""
 
 
 @attrs.frozen
-class Made:
-    """A checkpoint that was written: the log's *size* and its *note*, *why*, and how many *sessions* had grown."""
+class NewCheckpoint:
+    """A written checkpoint: the log's *size*, its *note*, the reason *why*, and the number of grown *sessions*."""
 
     size: int
     note: str
@@ -41,124 +41,129 @@ class Made:
 
 
 @attrs.frozen
-class Change:
-    """A new *key* of the log, the one *before*, and whether that was *lost* and has not signed."""
+class KeyChange:
+    """A new *key* of the log, the *previous* one, and whether that is lost and has not signed."""
 
     key: SigningKey
-    before: VerifierKey | None
-    lost: bool
+    previous: VerifierKey | None
+    is_previous_lost: bool
 
 
-class Writer:
-    """Writes the checkpoints of one process into the workspace's *ledger*, signed with the key that is in force.
+class CheckpointWriter:
+    """Writes the checkpoints of one process into the workspace's *ledger*, signed with the key in force.
 
-    *made* is called with every checkpoint after it is durable. Safe in threads; *log* is read from then on.
+    *on_written* is called with every checkpoint after it is durable. Safe in threads; *log* is read from then on.
     """
 
     def __init__(
-        self, state: Folder, ledger: WorkspaceLedger, keys: LogKeys, log: Log, made: Callable[[Made], None]
+        self,
+        state: Folder,
+        ledger: WorkspaceLedger,
+        keys: LogKeys,
+        log: WorkspaceLog,
+        on_written: Callable[[NewCheckpoint], None],
     ) -> None:
         self.log = log
-        self._state, self._ledger, self._keys, self._made = state, ledger, keys, made
+        self._state, self._ledger, self._keys, self._on_written = state, ledger, keys, on_written
         self._key: SigningKey | None = None
         self._signer = ""
         self._lock = Lock()
-        self._wanted: dict[str, tuple[Track, Callable[[Track], None]]] = {}
-        self._last: Made | None = None
-        self._unkept: Made | None = None
+        self._wanted: dict[str, tuple[SessionTree, Callable[[SessionTree], None]]] = {}
+        self._last: NewCheckpoint | None = None
+        self._unsaved: NewCheckpoint | None = None
 
-    def follow(self, track: Track) -> None:
-        """Listen for leaves that other processes make of the session of *track*; before its first line is written."""
+    def follow(self, track: SessionTree) -> None:
+        """Follow the leaves that other processes write of this session; before its first line is written."""
         self.log.leaves.setdefault(track.session, None)
 
     def forget(self, session: str) -> None:
-        """Listen no more: the session has ended."""
+        """Stop following a session that has ended."""
         self.log.leaves.pop(session, None)
 
-    def also(self, track: Track, advance: Callable[[Track], None]) -> None:
+    def add(self, track: SessionTree, advance: Callable[[SessionTree], None]) -> None:
         """Let the next checkpoint of this process cover this session, too, as far as *advance* reads it."""
         self._wanted[track.session] = track, advance
 
-    def cover(self, why: Why, track: Track, size: int, advance: Callable[[Track], None]) -> Made:
-        """Let a checkpoint cover the first *size* lines of a session; of many who wait, one writes for all.
+    def cover(self, why: Why, track: SessionTree, size: int, advance: Callable[[SessionTree], None]) -> NewCheckpoint:
+        """Cover the first *size* lines of a session; of several waiting threads one writes for all.
 
-        *advance* reads what was added, durably. Raises `LedgerError`, `SignatureError`, `OSError`.
+        *advance* reads the new lines, durably. Raises `LedgerError`, `SignatureError`, `OSError`.
         """
-        self.also(track, advance)
+        self.add(track, advance)
         with self._lock:
             if self._last is not None and track.covered >= size:
                 return self._last
             wanted, self._wanted = self._wanted, {}
             wanted.pop(track.session, None)
             advance(track)
-            return self._write(why, [track, *_advanced(wanted.values())])
+            return self._write(why, [track, *_advance_all(wanted.values())])
 
-    def write(self, why: Why, tracks: Collection[Track]) -> Made:
-        """Write a checkpoint with leaves of *tracks*, as far as they have grown; raises as `cover` does."""
+    def write(self, why: Why, tracks: Collection[SessionTree]) -> NewCheckpoint:
+        """Write a checkpoint with leaves of *tracks*, as far as they have grown; raises like `cover`."""
         with self._lock:
             return self._write(why, tracks)
 
-    def rotate(self, *, lost: bool) -> Change:
+    def rotate(self, *, lost: bool) -> KeyChange:
         """Make a new key of the log and bring it into force; raises `LedgerError`, `SignatureError`.
 
-        With *lost* the key before need not be here. `LogKeys.settle` is the caller's to call afterwards.
+        With *lost*, the previous key may be missing. The caller has to call `LogKeys.activate` afterwards.
         """
-        made: list[Change] = []
+        made: list[KeyChange] = []
 
         def build() -> list[Entry]:
             self.log.catch_up()
             previous = VerifierKey.parse(self.log.signer) if self.log.signer else None
-            old = self._previous(lost=lost) if previous else None
-            change = Change(SigningKey.generate(self._keys.origin), previous, bool(previous and not old))
+            old = self._load_previous(lost=lost) if previous else None
+            change = KeyChange(SigningKey.generate(self._keys.origin), previous, bool(previous and not old))
             self._keys.keep(change.key)
             made.append(change)
-            return [self._entry(KEY, introduction(self._keys.origin, change.key, previous, old))]
+            return [self._build_entry(KEY, build_key_payload(self._keys.origin, change.key, previous, old))]
 
         with self._lock:
             self._ledger.append(build, durable=True)
         return made[0]
 
-    def _previous(self, *, lost: bool) -> SigningKey | None:
+    def _load_previous(self, *, lost: bool) -> SigningKey | None:
         try:
-            return self._keys.signing(self.log)
+            return self._keys.load_signing_key(self.log)
         except SignatureError:
             if lost:
                 return None
             raise
 
-    def _write(self, why: Why, tracks: Iterable[Track]) -> Made:
-        made: list[Made] = []
-        covered = {track.session: (track, track.tree.size) for track in tracks}
+    def _write(self, why: Why, tracks: Iterable[SessionTree]) -> NewCheckpoint:
+        made: list[NewCheckpoint] = []
+        sizes = {track.session: (track, track.tree.size) for track in tracks}
 
         def build() -> list[Entry]:
-            entries, told = self._entries(why, [track for track, _ in covered.values()])
-            made.append(told)
+            entries, checkpoint = self._build_entries(why, [track for track, _ in sizes.values()])
+            made.append(checkpoint)
             return entries
 
         self._ledger.append(build, durable=True)
-        for track, size in covered.values():
+        for track, size in sizes.values():
             track.covered = max(track.covered, size)
-        self._last = self._unkept = made[0]
-        if why not in LATER:
-            self.settle()
-        self._made(made[0])
+        self._last = self._unsaved = made[0]
+        if why not in SAVED_LATER:
+            self.save_newest()
+        self._on_written(made[0])
         return made[0]
 
-    def settle(self) -> None:
-        """Put the newest checkpoint into its file, unless it is there; raises `LedgerError`, `OSError`."""
-        if (made := self._unkept) is not None:
-            with self._ledger.alone():
-                keep(self._state, made.note)
-            if self._unkept is made:
-                self._unkept = None
+    def save_newest(self) -> None:
+        """Save the newest checkpoint to its file, unless it is there; raises `LedgerError`, `OSError`."""
+        if (checkpoint := self._unsaved) is not None:
+            with self._ledger.exclusive():
+                update_newest(self._state, checkpoint.note)
+            if self._unsaved is checkpoint:
+                self._unsaved = None
 
-    def _entries(self, why: Why, tracks: Iterable[Track]) -> tuple[list[Entry], Made]:
+    def _build_entries(self, why: Why, tracks: Iterable[SessionTree]) -> tuple[list[Entry], NewCheckpoint]:
         """Return a checkpoint and the leaves before it; the caller holds the workspace ledger's lock."""
         log, ledger = self.log, self._ledger
         log.catch_up()
         if (log.own.tree.size, log.own.head) != (ledger.size, ledger.head):
             raise LedgerError(fault("LEDGER_UNSOUND", "it is not what was written; verify it", place=ledger.place))
-        key = self._signing()
+        key = self._load_key()
         tree = Frontier(log.tree.size, log.tree.peaks)
         leaves = [Leaf.of(tree.size, ledger.session_id, log.own.tree, log.own.head)]
         for track in tracks:
@@ -168,24 +173,24 @@ class Writer:
         for leaf in leaves:
             tree.push(leaf.hash)
         note = str(sign(str(Checkpoint(self._keys.origin, tree.size, tree.root)), [key]))
-        signed = Signed(tree.size, tree.root.hex(), spelled(tree.peaks), note)
-        entries = [self._entry(LEAF, leaf.payload()) for leaf in leaves]
-        entries.append(self._entry(CHECKPOINT, signed.payload(self._keys.origin, why)))
-        return entries, Made(tree.size, note, why, len(leaves) - 1)
+        signed = SignedCheckpoint(tree.size, tree.root.hex(), encode_peaks(tree.peaks), note)
+        entries = [self._build_entry(LEAF, leaf.payload()) for leaf in leaves]
+        entries.append(self._build_entry(CHECKPOINT, signed.payload(self._keys.origin, why)))
+        return entries, NewCheckpoint(tree.size, note, why, len(leaves) - 1)
 
-    def _signing(self) -> SigningKey:
-        """Return the key in force; it is read again where another process has changed it."""
+    def _load_key(self) -> SigningKey:
+        """Return the key in force; it is loaded again after another process has changed it."""
         if self._key is None or self._signer != self.log.signer:
-            self._key, self._signer = self._keys.signing(self.log), self.log.signer
+            self._key, self._signer = self._keys.load_signing_key(self.log), self.log.signer
         return self._key
 
-    def _entry(self, event_type: str, payload: Object) -> Entry:
+    def _build_entry(self, event_type: str, payload: Object) -> Entry:
         ledger = self._ledger
         return Entry(label(event_type, "runtime", None), ledger.span(), ledger.root, encode(dict(payload)))
 
 
-def _advanced(waiting: Iterable[tuple[Track, Callable[[Track], None]]]) -> Iterator[Track]:
-    """Yield the others who wait, read on; one that cannot be read is left to who waits for it."""
+def _advance_all(waiting: Iterable[tuple[SessionTree, Callable[[SessionTree], None]]]) -> Iterator[SessionTree]:
+    """Yield the other waiting sessions, read on; an unreadable one is left to its own thread."""
     for track, advance in waiting:
         with suppress(DeedbookError, OSError):
             advance(track)

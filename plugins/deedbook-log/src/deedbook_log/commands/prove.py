@@ -22,7 +22,7 @@ SECTION: Final = "Proof"
 @json_option
 @click.pass_obj
 def command(asked: GlobalOptions, session: str | None, event: int | None, consistency: tuple[str, str] | None) -> int:
-    """Print a proof, as JSON, that SESSION (or one event of it) stands in the workspace's log, up to a checkpoint.
+    """Print a proof, as JSON, that SESSION (or one event of it) is in the workspace's log, up to a checkpoint.
 
     `workspace` is the workspace's own ledger. `deedbook verify --proof FILE` checks it, on any machine.
     """
@@ -36,15 +36,15 @@ def command(asked: GlobalOptions, session: str | None, event: int | None, consis
     source = read_workspace(asked.workspace)
     with Folder.at(source.state) as state:
         if consistency:
-            as_json(proving.prove_consistency(state, *map(_noted, consistency)))
+            as_json(proving.prove_consistency(state, *map(_read_note, consistency)))
         elif session:
-            named = WORKSPACE if session == WORKSPACE else own_session(source, session)
-            as_json(proving.prove_inclusion(state, named, event))
+            ledger = WORKSPACE if session == WORKSPACE else own_session(source, session)
+            as_json(proving.prove_inclusion(state, ledger, event))
     return 0
 
 
-def _noted(name: str) -> str:
-    """Return a size or ``newest`` as it is, and else the note in the file of that name."""
+def _read_note(name: str) -> str:
+    """Return a size or ``newest`` unchanged, else the note in the file of that name."""
     from pathlib import Path
 
     from deedbook.format.files import Folder

@@ -18,7 +18,7 @@ _PORT: Final = re.compile("[0-9]{1,5}")
 
 if TYPE_CHECKING:
     from deedbook.format.notes import VerifierKey
-    from deedbook_log.witnessing.store import Store
+    from deedbook_log.witnessing.store import WitnessStore
 
 store_option = click.option(
     "--store", "place", metavar="DIR",
@@ -29,7 +29,7 @@ store_option = click.option(
 @data_command
 @click.group("witness", cls=SuggestingGroup)
 def command() -> None:
-    """Be a witness for logs: remember how far each was, and cosign only what goes on from there. Needs no workspace."""
+    """Be a witness for logs: store the state of each, and cosign only its extensions. Needs no workspace."""
 
 
 @command.command("new", short_help="Make a witness NAME with a key of its own.")
@@ -40,15 +40,15 @@ def command() -> None:
 def new(asked: GlobalOptions, name: str, place: str | None) -> int:
     """Make a witness NAME with a key of its own, which stays in its store, and print the key's public half.
 
-    A name is best a URL without its scheme, such as witness.example.com/w1.
+    The best name is a URL without its scheme, such as witness.example.com/w1.
     """
-    from deedbook_log.witnessing.store import Store
+    from deedbook_log.witnessing.store import WitnessStore
 
-    store = Store.create(_place(place), name)
+    store = WitnessStore.create(_find_store(place), name)
     message(
         f"the witness's key and what it knows are in {display_path(store.place)}; a copy of it could be made to go back"
     )
-    _tell(asked, store)
+    _print_witness(asked, store)
     return 0
 
 
@@ -58,9 +58,9 @@ def new(asked: GlobalOptions, name: str, place: str | None) -> int:
 @click.pass_obj
 def show(asked: GlobalOptions, place: str | None) -> int:
     """Print the witness's public key, and the logs it serves with the size that it cosigned last."""
-    from deedbook_log.witnessing.store import Store
+    from deedbook_log.witnessing.store import WitnessStore
 
-    _tell(asked, Store(_place(place)))
+    _print_witness(asked, WitnessStore(_find_store(place)))
     return 0
 
 
@@ -74,12 +74,12 @@ def show(asked: GlobalOptions, place: str | None) -> int:
 def trust(_: GlobalOptions, logkey: str, origin: str | None, place: str | None) -> int:
     """Serve the log whose checkpoints LOGKEY signs: a key, a file that holds one, or a signed change of keys.
 
-    A log may have several keys. A change of keys counts where a key that is trusted already signed it.
+    A log may have several keys. A change of keys counts if a trusted key signed it.
     """
-    from deedbook_log.witnessing.store import Store
+    from deedbook_log.witnessing.store import WitnessStore
 
-    store = Store(_place(place))
-    key, origin = _key(store, logkey, origin)
+    store = WitnessStore(_find_store(place))
+    key, origin = _read_key(store, logkey, origin)
     log = store.trust(origin, key)
     message(f"{log.origin}: {len(log.keys)} key{'' if len(log.keys) == 1 else 's'}")
     return 0
@@ -90,18 +90,18 @@ def trust(_: GlobalOptions, logkey: str, origin: str | None, place: str | None) 
 @store_option
 @click.pass_obj
 def serve(_: GlobalOptions, listen: str, place: str | None) -> int:
-    """Answer over HTTP, as C2SP's tlog-witness has it, until SIGTERM or Ctrl-C."""
-    from deedbook_log.witnessing.listener import Listener
-    from deedbook_log.witnessing.store import Store
+    """Answer over HTTP by C2SP's tlog-witness protocol, until SIGTERM or Ctrl-C."""
+    from deedbook_log.witnessing.store import WitnessStore
     from deedbook_log.witnessing.witness import Witness
+    from deedbook_log.witnessing.witness_server import WitnessServer
 
     host, _colon, port = listen.rpartition(":")
     if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise click.BadParameter(f"{listen!r} is no HOST:PORT", param_hint="--listen")
-    witness = Witness(Store(_place(place)))
-    with Listener(witness, host.strip("[]"), int(port), say=message) as server:
+    witness = Witness(WitnessStore(_find_store(place)))
+    with WitnessServer(witness, host.strip("[]"), int(port), report=message) as server:
         message(f"answers at {server.url}")
-        _until_stopped(server.serve_forever)
+        _run_until_stopped(server.serve_forever)
     return 0
 
 
@@ -111,27 +111,27 @@ def serve(_: GlobalOptions, listen: str, place: str | None) -> int:
 @store_option
 @click.pass_obj
 def watch(_: GlobalOptions, folder: str, place: str | None, *, once: bool) -> int:
-    """Answer requests that stand as files in FOLDER, for another user of this machine or a mount that both see."""
-    from deedbook_log.witnessing.inbox import Inbox
-    from deedbook_log.witnessing.store import Store
+    """Answer requests that are files in FOLDER, from another user of this machine or over a shared mount."""
+    from deedbook_log.witnessing.store import WitnessStore
     from deedbook_log.witnessing.witness import Witness
+    from deedbook_log.witnessing.witness_folder import WitnessFolder
 
-    inbox = Inbox(Witness(Store(_place(place))), Path(folder), say=message)
+    inbox = WitnessFolder(Witness(WitnessStore(_find_store(place))), Path(folder), report=message)
     if once:
-        inbox.round()
+        inbox.answer_requests()
     else:
-        _until_stopped(inbox.watch)
+        _run_until_stopped(inbox.watch)
     return 0
 
 
-def _until_stopped(work: Callable[[], Any]) -> None:
-    """Work until a signal says to stop, which is how such a program ends."""
+def _run_until_stopped(work: Callable[[], Any]) -> None:
+    """Run until a signal stops the program."""
     with suppress(KeyboardInterrupt):
         for _ in work() or ():
             pass
 
 
-def _place(place: str | None) -> Path:
+def _find_store(place: str | None) -> Path:
     if place:
         return Path(place)
     base = os.environ.get("XDG_STATE_HOME", "")
@@ -139,8 +139,8 @@ def _place(place: str | None) -> Path:
     return root / "deedbook" / "witness"
 
 
-def _key(store: "Store", given: str, origin: str | None) -> "tuple[VerifierKey, str]":
-    """Return the key that *given* means, and the log's origin."""
+def _read_key(store: "WitnessStore", given: str, origin: str | None) -> "tuple[VerifierKey, str]":
+    """Return the key in *given*, and the log's origin."""
     from deedbook.format.errors import SignatureError, fault
     from deedbook.format.notes import MAX_TEXT, Note, VerifierKey
     from deedbook.format.rotation import Rotation
@@ -155,25 +155,25 @@ def _key(store: "Store", given: str, origin: str | None) -> "tuple[VerifierKey, 
         key = VerifierKey.parse(text.strip())
         return key, origin or key.name
     change = Rotation.parse(Note.parse(text))
-    log = store.log(change.origin)
+    log = store.find_log(change.origin)
     if log is None or not any(map(change.signed_by, log.keys)):
         why = f"no key that is trusted for {change.origin} signed this change of keys; trust the new key by itself"
         raise SignatureError(fault("KEY_REFUSED", why))
     return change.key, change.origin
 
 
-def _tell(asked: GlobalOptions, store: "Store") -> None:
+def _print_witness(asked: GlobalOptions, store: "WitnessStore") -> None:
     from deedbook.format.proofs import Checkpoint
     from deedbook.format.terminal import plain
     from deedbook.format.witness_requests import origin_hash
 
-    known = [(log, store.latest(origin_hash(log.origin))) for log in store.logs()]
-    sized = [(log, Checkpoint.parse(note.text).size if note else 0) for log, note in known]
+    checkpoints = [(log, store.read_newest(origin_hash(log.origin))) for log in store.list_logs()]
+    sizes = [(log, Checkpoint.parse(note.text).size if note else 0) for log, note in checkpoints]
     if asked.json:
-        told = [{"origin": log.origin, "keys": list(map(str, log.keys)), "size": size} for log, size in sized]
-        as_json({"schema_version": "v1", "key": str(store.key.public), "logs": told})
+        logs = [{"origin": log.origin, "keys": list(map(str, log.keys)), "size": size} for log, size in sizes]
+        as_json({"schema_version": "v1", "key": str(store.key.public), "logs": logs})
         return
     say(str(store.key.public))
-    for log, size in sized:
+    for log, size in sizes:
         keys = "1 key" if len(log.keys) == 1 else f"{len(log.keys)} keys"
         say(plain(f"{log.origin}: cosigned up to {size}, {keys}"))

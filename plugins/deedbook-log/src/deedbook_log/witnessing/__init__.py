@@ -1,1 +1,1 @@
-"""Witnesses: the server, its store, and the client that asks one."""
+"""Witnesses: the HTTP server, the folder, and the store."""

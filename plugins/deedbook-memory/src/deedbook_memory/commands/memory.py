@@ -1,4 +1,4 @@
-"""Show what is remembered and why; propose, retract, import."""
+"""Show the memory and its grounds; propose, retract, import."""
 
 import json
 import re
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
     from deedbook.workspace.declarations import Workspace
+    from deedbook_memory.book import MemoryBook
     from deedbook_memory.recall import Change
 
 SECTION: Final = "Do"
@@ -45,7 +46,7 @@ expected_option = click.option(
 @data_command
 @click.group("memory", cls=SuggestingGroup)
 def command() -> None:
-    """Show what is remembered and why; propose, retract, rebuild, import."""
+    """Show the memory and its grounds; propose, retract, rebuild, import."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -56,21 +57,23 @@ def command() -> None:
 @persona_option
 @json_option
 @click.pass_obj
-def listed(asked: GlobalOptions, *, zone: str | None, persona: str | None) -> int:
-    """List what is remembered, zone by zone; it is read from the ledger, and nothing is written."""
-    from deedbook_memory.recall import Name
+def list_entries(asked: GlobalOptions, *, zone: str | None, persona: str | None) -> int:
+    """List the memory, zone by zone; it is read from the ledger, and nothing is written."""
+    from deedbook_memory.recall import EntryName
 
-    workspace = _workspace(asked)
-    whose = _whose(workspace, persona)
+    workspace = _read_workspace(asked)
+    owner = _find_persona(workspace, persona)
     rows: list[dict[str, Any]] = []
     if (workspace.state / "workspace").exists():
-        with _book(workspace, afresh=True) as book:
+        with _open_book(workspace, afresh=True) as book:
             for each in (zone,) if zone else _ZONES:
-                rows += [book.told(Name(whose, each, key), slot) for key, slot in book.entries(whose, each)]
+                rows += [
+                    book.describe(EntryName(owner, each, key), slot) for key, slot in book.list_entries(owner, each)
+                ]
     if asked.json:
-        as_json({"schema_version": "v1", "persona": whose, "entries": rows})
+        as_json({"schema_version": "v1", "persona": owner, "entries": rows})
     elif rows:
-        table((r["zone"], r["key"], str(r["version"]), r["at"], _why(r), _value(r)) for r in rows)
+        table((r["zone"], r["key"], str(r["version"]), r["at"], _format_grounds(r), _format_value(r)) for r in rows)
     else:
         say("nothing is remembered")
     return 0
@@ -83,23 +86,23 @@ def listed(asked: GlobalOptions, *, zone: str | None, persona: str | None) -> in
 @json_option
 @click.pass_obj
 def show(asked: GlobalOptions, zone: str, key: str, persona: str | None) -> int:
-    """Show what is remembered as KEY in ZONE, who proposed it, and on what grounds."""
+    """Show the entry KEY in ZONE, who proposed it, and its grounds."""
     from deedbook.format.errors import MemoryRefused, fault
-    from deedbook_memory.recall import Name
+    from deedbook_memory.recall import EntryName
 
-    workspace = _workspace(asked)
-    name = Name(_whose(workspace, persona), zone, key)
-    with _book(workspace, afresh=True) as book:
-        slot = book.slot(name)
-        if slot.holds is None:
+    workspace = _read_workspace(asked)
+    name = EntryName(_find_persona(workspace, persona), zone, key)
+    with _open_book(workspace, afresh=True) as book:
+        slot = book.get_slot(name)
+        if slot.content is None:
             raise MemoryRefused(fault("MEMORY_NOT_FOUND", f"nothing is remembered as {key} in {zone}"))
-        found = book.told(name, slot)
+        found = book.describe(name, slot)
     if asked.json:
         as_json({"schema_version": "v1", "persona": name.persona, "entries": [found]})
         return 0
     for part in sorted(found.keys() - {"value"}):
-        say(f"{part:11}{_plain(found[part])}")
-    say(f"{'value':11}{_value(found)}")
+        say(f"{part:11}{_format_plain(found[part])}")
+    say(f"{'value':11}{_format_value(found)}")
     return 0
 
 
@@ -110,18 +113,18 @@ def show(asked: GlobalOptions, zone: str, key: str, persona: str | None) -> int:
 @json_option
 @click.pass_obj
 def history(asked: GlobalOptions, zone: str | None, key: str | None, persona: str | None) -> int:
-    """Tell everything that happened to a zone or to KEY: committed, refused, retracted, imported; the whole ledger."""
-    from deedbook_memory.book import history as changes
+    """Show all changes of a zone or of KEY: committed, refused, retracted, imported; reads the whole ledger."""
+    from deedbook_memory.book import read_history as changes
 
-    workspace = _workspace(asked)
-    whose = _whose(workspace, persona)
+    workspace = _read_workspace(asked)
+    owner = _find_persona(workspace, persona)
     wanted = [
-        _change(each)
-        for each in _sound(changes(workspace.state))
-        if each.name.persona == whose and zone in (None, each.name.zone) and key in (None, each.name.key)
+        _describe_change(each)
+        for each in _read_changes(changes(workspace.state))
+        if each.name.persona == owner and zone in (None, each.name.zone) and key in (None, each.name.key)
     ]
     if asked.json:
-        as_json({"schema_version": "v1", "persona": whose, "changes": wanted})
+        as_json({"schema_version": "v1", "persona": owner, "changes": wanted})
     elif wanted:
         table(
             (c["at"], c["what"], c["zone"], c["key"], str(c["version"]), str(c.get("why", c.get("by", ""))))
@@ -154,22 +157,22 @@ def propose(  # noqa: PLR0913 - one for each option
     asked: GlobalOptions, zone: str, key: str, value: str, *, said: str | None, result: str | None, pointer: str,
     approved: bool, reason: str | None, expected: int | None, profile: str | None, principal: str | None, wait: float,
 ) -> int:  # fmt: skip
-    """Propose VALUE (JSON, or text) as KEY in ZONE. For world_state you declare it, unless you say otherwise."""
+    """Propose VALUE (JSON, or text) as KEY in ZONE. For world_state you declare it, unless you give other grounds."""
     more = {**({"reason": reason} if reason else {}), **({} if expected is None else {"expected_version": expected})}
-    args = {"zone": zone, "key": key, "value": _given(value), **more}
+    args = {"zone": zone, "key": key, "value": _parse_value(value), **more}
     if sum((said is not None, result is not None, approved)) > 1:
         raise click.UsageError("--say, --result and --approved are three different grounds; give one")
     grounds: dict[str, Any] | None = {"kind": "human_approved"} if approved else None
     if result is not None:
-        grounds = _result(asked, result, pointer)
+        grounds = _find_result(asked, result, pointer)
     declares = said if said is not None else f"{key} = {value}" if zone == "world_state" and not grounds else None
 
     def work(session: "Session") -> "Ending":
         from deedbook.cli.execution import call_ending
 
-        rests = _declared(session, declares) if declares is not None else grounds
+        rests = _declare(session, declares) if declares is not None else grounds
         return call_ending(
-            session.call(_ability(session, "memory-propose"), {**args, **({"provenance": rests} if rests else {})})
+            session.call(_find_ability(session, "memory-propose"), {**args, **({"provenance": rests} if rests else {})})
         )
 
     return _act(asked, work, principal, wait, profile)
@@ -189,13 +192,13 @@ def retract(  # noqa: PLR0913 - one for each option
     asked: GlobalOptions, zone: str, key: str, *, reason: str, expected: int | None, profile: str | None,
     principal: str | None, wait: float,
 ) -> int:  # fmt: skip
-    """Let KEY in ZONE hold nothing any more; what it held stays in the ledger."""
+    """Remove the content of KEY in ZONE; it stays in the ledger."""
     args = {"zone": zone, "key": key, "reason": reason, **({} if expected is None else {"expected_version": expected})}
 
     def work(session: "Session") -> "Ending":
         from deedbook.cli.execution import call_ending
 
-        return call_ending(session.call(_ability(session, "memory-retract"), args))
+        return call_ending(session.call(_find_ability(session, "memory-retract"), args))
 
     return _act(asked, work, principal, wait, profile)
 
@@ -204,19 +207,19 @@ def retract(  # noqa: PLR0913 - one for each option
 @json_option
 @click.pass_obj
 def rebuild(asked: GlobalOptions) -> int:
-    """Write the memory store anew from the ledger, whatever is there now; one of a later form is left alone."""
-    workspace = _workspace(asked)
-    with _book(workspace, afresh=True) as book:
-        taken = None
-        if book.found.what == "old":
-            taken = _take_over(workspace, book, book.found.raw, moved=True)
-        before, digest = book.found.what, book.rebuild()
-        told = {"store": "memory/memory_store.json", "found": before, "sha256": digest, "seq": book.place.seq}
-    more = {"taken_over": taken} if taken else {}
+    """Write the memory store again from the ledger; a store of a later form is left alone."""
+    workspace = _read_workspace(asked)
+    with _open_book(workspace, afresh=True) as book:
+        migration = None
+        if book.stored.state == "old":
+            migration = _take_over(workspace, book, book.stored.raw, moved=True)
+        before, digest = book.stored.state, book.rebuild()
+        document = {"store": "memory/memory_store.json", "found": before, "sha256": digest, "seq": book.place.seq}
+    more = {"taken_over": migration} if migration else {}
     if asked.json:
-        as_json({"schema_version": "v1", **told, **more})
+        as_json({"schema_version": "v1", **document, **more})
     else:
-        say(f"memory/memory_store.json  {digest}  up to event {told['seq']}; before: {before}")
+        say(f"memory/memory_store.json  {digest}  up to event {document['seq']}; before: {before}")
     return 0
 
 
@@ -224,33 +227,33 @@ def rebuild(asked: GlobalOptions) -> int:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @json_option
 @click.pass_obj
-def imported(asked: GlobalOptions, file: str) -> int:
-    """Take over a memory_store.json of an older form into the zone legacy; its bytes are kept as they are."""
+def import_file(asked: GlobalOptions, file: str) -> int:
+    """Import a memory_store.json of an older form into the zone legacy; its bytes are kept unchanged."""
     from pathlib import Path
 
     from deedbook.workspace.own_ledger import open_own_ledger
 
-    workspace = _workspace(asked)
+    workspace = _read_workspace(asked)
     raw = Path(file).read_bytes()
-    with open_own_ledger(workspace):  # a workspace may begin with what was remembered before
+    with open_own_ledger(workspace):  # a new workspace may begin with an import
         pass
-    with _book(workspace) as book:
-        taken = _take_over(workspace, book, raw)
+    with _open_book(workspace) as book:
+        migration = _take_over(workspace, book, raw)
     if asked.json:
-        as_json({"schema_version": "v1", **taken})
+        as_json({"schema_version": "v1", **migration})
         return 0
-    if taken["again"]:
+    if migration["again"]:
         message("it was taken over before; nothing was done")
-    say(f"{taken['entries']} entries in legacy, {taken['left_out']} left out; kept as {taken['kept']}")
+    say(f"{migration['entries']} entries in legacy, {migration['left_out']} left out; kept as {migration['kept']}")
     return 0
 
 
-def _take_over(workspace: "Workspace", book: Any, raw: bytes, *, moved: bool = False) -> dict[str, Any]:
+def _take_over(workspace: "Workspace", book: "MemoryBook", raw: bytes, *, moved: bool = False) -> dict[str, Any]:
     from deedbook.workspace.own_ledger import open_own_ledger
     from deedbook_memory.legacy import take_over
 
     with open_own_ledger(workspace) as own:
-        return take_over(own, book, raw, _whose(workspace, None), moved=moved)._asdict()
+        return take_over(own, book, raw, _find_persona(workspace, None), moved=moved)._asdict()
 
 
 def _act(
@@ -261,8 +264,8 @@ def _act(
     return execute(asked, session_starter("call", principal, wait), work, profile=profile)
 
 
-def _ability(session: "Session", tool: str) -> str:
-    """Return the ability over one of memory's handlers: the first, where there are several."""
+def _find_ability(session: "Session", tool: str) -> str:
+    """Return the first ability over one of memory's handlers."""
     from deedbook.format.errors import MemoryRefused, fault
 
     abilities = session.bindings.charter.document["abilities"]
@@ -273,7 +276,7 @@ def _ability(session: "Session", tool: str) -> str:
     return str(found[0])
 
 
-def _declared(session: "Session", text: str) -> dict[str, Any]:
+def _declare(session: "Session", text: str) -> dict[str, Any]:
     """Record *text* as the person's message and return it as grounds."""
     from deedbook.format.errors import Err, MemoryRefused
 
@@ -283,8 +286,8 @@ def _declared(session: "Session", text: str) -> dict[str, Any]:
     return {"kind": "user_declared", "session": session.id, "span": submitted.value.message}
 
 
-def _result(asked: GlobalOptions, name: str, pointer: str) -> dict[str, Any]:
-    """Return the result of a tool that *name* names as grounds; raises `click.BadParameter`."""
+def _find_result(asked: GlobalOptions, name: str, pointer: str) -> dict[str, Any]:
+    """Return the tool result *name* as grounds; raises `click.BadParameter`."""
     from deedbook.cli.ledgers import session_file
     from deedbook.format.events import split_line
 
@@ -300,8 +303,8 @@ def _result(asked: GlobalOptions, name: str, pointer: str) -> dict[str, Any]:
     raise click.BadParameter(f"{session!r} has no event {seq!r}", param_hint="--result")
 
 
-def _given(text: str) -> Any:
-    """Return the JSON that *text* is, or the text itself where it is none; raises `RefusedJson` for refused JSON."""
+def _parse_value(text: str) -> Any:
+    """Return the JSON in *text*, or the text itself if it is no JSON; raises `RefusedJson` for refused JSON."""
     try:
         return read_json(text, "VALUE")
     except RefusedJson as problem:
@@ -313,56 +316,56 @@ def _given(text: str) -> Any:
         return text
 
 
-# --- what is said ---------------------------------------------------------------------------------------------------
+# --- text output ----------------------------------------------------------------------------------------------------
 
 
-def _workspace(asked: GlobalOptions) -> "Workspace":
+def _read_workspace(asked: GlobalOptions) -> "Workspace":
     from deedbook.workspace.workspace import read_workspace
 
     return read_workspace(asked.workspace)
 
 
-def _whose(workspace: "Workspace", persona: str | None) -> str | None:
+def _find_persona(workspace: "Workspace", persona: str | None) -> str | None:
     own = workspace.persona.id if workspace.persona else None
     return own if persona is None else None if persona == _OWN else persona
 
 
-def _book(workspace: "Workspace", *, afresh: bool = False) -> Any:
-    """Open the memory; raises `MemoryRefused` where there is no ledger yet that it could be the fold of."""
+def _open_book(workspace: "Workspace", *, afresh: bool = False) -> "MemoryBook":
+    """Open the memory; raises `MemoryRefused` if there is no ledger yet."""
     from deedbook.format.errors import MemoryRefused, fault
-    from deedbook_memory.book import Book
+    from deedbook_memory.book import MemoryBook
 
     try:
-        return Book(workspace.state, afresh=afresh)
+        return MemoryBook(workspace.state, afresh=afresh)
     except FileNotFoundError:
         raise MemoryRefused(fault("MEMORY_NOT_FOUND", "nothing is remembered: there is no ledger yet")) from None
 
 
-def _sound(changes: "Iterator[Change]") -> "Iterator[Change]":
+def _read_changes(changes: "Iterator[Change]") -> "Iterator[Change]":
     from contextlib import suppress
 
     with suppress(FileNotFoundError):
         yield from changes
 
 
-def _change(change: "Change") -> dict[str, Any]:
-    from deedbook_memory.book import shown
+def _describe_change(change: "Change") -> dict[str, Any]:
+    from deedbook_memory.book import describe_change
 
-    about = {"what": change.what, **change.name._asdict(), "version": change.version, **shown(change.held)}
-    why = change.why or change.held.get("reason", "")
-    entry = change.held.get("entry")
+    about = {"what": change.what, **change.name._asdict(), "version": change.version, **describe_change(change.content)}
+    why = change.why or change.content.get("reason", "")
+    entry = change.content.get("entry")
     return {**about, **({"why": why} if why else {}), **({"entry": entry} if entry is not None else {})}
 
 
-def _why(row: dict[str, Any]) -> str:
+def _format_grounds(row: dict[str, Any]) -> str:
     return str(row.get("provenance", {}).get("kind", _OWN))
 
 
-def _value(row: dict[str, Any]) -> str:
-    return "erased" if row.get("erased") else _plain(row["value"])
+def _format_value(row: dict[str, Any]) -> str:
+    return "erased" if row.get("erased") else _format_plain(row["value"])
 
 
-def _plain(value: Any) -> str:
+def _format_plain(value: Any) -> str:
     if isinstance(value, str) and value.isprintable():
         return str(value)
     return escape_json(json.dumps(value, ensure_ascii=False))

@@ -280,9 +280,9 @@ class Conversation:
     def _stop(self, hook_event: HookEvent) -> Answer:
         """Ask the stop hooks. An agent goes on only if a hook allows it and gives a reason, and only once."""
         decision = self.session.stop(ok=True)
-        if decision.refusal is not None or not decision.said or hook_event.again:
+        if decision.refusal is not None or not decision.reasons or hook_event.again:
             return PASS
-        return Answer(outcome="go_on", reason="\n".join(decision.said))
+        return Answer(outcome="go_on", reason="\n".join(decision.reasons))
 
     def _compact(self, hook_event: HookEvent) -> Answer:
         subject = {
@@ -334,7 +334,7 @@ def describe_refusal(refused: Err) -> str:
 
 def _build_pending_denial(refused: Err) -> Answer:
     """Return a denial; for a call that waits for a person, add the command that approves it."""
-    identity = refused.told.get("approval")
+    identity = refused.details.get("approval")
     if refused.error.code != "NEEDS_HUMAN" or identity is None:
         return _build_denial(refused)
     how = f"a person runs: deedbook approvals approve {identity} --as NAME; then make the same call again"

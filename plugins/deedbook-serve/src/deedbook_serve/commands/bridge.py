@@ -150,7 +150,8 @@ def install(asked: GlobalOptions, agent: str, settings: str | None, *, project: 
         message(f"{display_path(path)} is {outcome}; {known_agent.title} asks here until it is started anew")
         return 0
     message(
-        f"{display_path(path)} is written; {known_agent.title} reads it when it starts. Answers come from: deedbook serve"
+        f"{display_path(path)} is written; {known_agent.title} reads it when it starts. "
+        "Answers come from: deedbook serve"
     )
     for each in (known_agent.trust, known_agent.needs):
         if each:

@@ -46,9 +46,9 @@ def command(
 
     last = Deadline(drain + SHUTDOWN_LIMIT, "the runtime")
     with last, open_kernel(asked.workspace, profile=profile) as kernel:
-        announce(kernel.opened)
+        announce(kernel.active_charter)
         if check:
-            say(f"charter {kernel.opened.charter.digest[:12]}: {len(kernel.bindings.abilities)} abilities")
+            say(f"charter {kernel.active_charter.charter.digest[:12]}: {len(kernel.bindings.abilities)} abilities")
             return 0
         limits = Limits(connections=connections, grace=grace, drain=drain)
         serve(kernel, limits=limits, ready=message, clock=time, stopping=last.begin)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
     from deedbook.workspace.declarations import Workspace
+    from deedbook_serve.tasks.book import TaskBook
     from deedbook_serve.tasks.runner import Created, Tasks
     from deedbook_serve.tasks.views import Task
 
@@ -140,7 +141,9 @@ def run(asked: GlobalOptions, task: str, profile: str | None, principal: str | N
     if profile is None:
         with _require_book(asked) as book:
             found = book.find(task)
-            recorded = book.read_event(found.last("task.created", "task.updated")).payload["profile"]
+            position = found.last("task.created", "task.updated")
+            assert position
+            recorded = book.read_event(position).payload["profile"]
         profile = recorded if isinstance(recorded, str) else None
     return _act(asked, lambda tasks: _run_task(tasks, _find_id(tasks, task)), profile, principal, wait)
 
@@ -288,7 +291,7 @@ def _open_book(asked: GlobalOptions) -> Any:
         return nullcontext()
 
 
-def _require_book(asked: GlobalOptions) -> Any:
+def _require_book(asked: GlobalOptions) -> "TaskBook":
     from deedbook.format.errors import TaskError, fault
     from deedbook_serve.tasks.book import TaskBook
 

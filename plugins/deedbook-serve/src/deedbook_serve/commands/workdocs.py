@@ -23,7 +23,7 @@ def command(asked: GlobalOptions, session: str | None) -> int:
     """
     from deedbook.cli.ledgers import session_id
     from deedbook.format.files import Folder
-    from deedbook.format.reader import sessions
+    from deedbook.format.reader import list_sessions
     from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.workdocs import write
 
@@ -32,7 +32,7 @@ def command(asked: GlobalOptions, session: str | None) -> int:
         names = [session_id(source, session)]
     elif source.state.is_dir():
         with Folder.at(source.state) as state:
-            names = [each.id for each in sessions(state) if each.events]
+            names = [each.id for each in list_sessions(state) if each.events]
     else:
         names = []
     pages = [page for name in names for page in write(source.workdocs or True, source.root, source.state, name)]

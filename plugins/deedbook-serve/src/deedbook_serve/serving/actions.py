@@ -176,15 +176,15 @@ def new_request_name() -> str:
 def describe_run(result: Result[RunResult]) -> dict[str, Any]:
     """Return the outcome of a use of an ability, as the client receives it."""
     if isinstance(result, Err):
-        approval = {"approval": result.told["approval"]} if "approval" in result.told else {}
-        return {**describe_failure(result.error), **approval, **get_signals(result.told.get("signals", {}))}
+        approval = {"approval": result.details["approval"]} if "approval" in result.details else {}
+        return {**describe_failure(result.error), **approval, **get_signals(result.details.get("signals", {}))}
     return {"status": OK, "result": result.value.result, **get_signals(result.value.signals)}
 
 
 def describe_created(result: Result[Created]) -> dict[str, Any]:
     """Return the outcome of creating or changing a task, as the client receives it."""
     if isinstance(result, Err):
-        return {**describe_failure(result.error), **get_signals(result.told.get("signals", {}))}
+        return {**describe_failure(result.error), **get_signals(result.details.get("signals", {}))}
     created = result.value
     if created.unavailable is not None:
         return {**describe_failure(created.unavailable), **get_signals(created.signals)}

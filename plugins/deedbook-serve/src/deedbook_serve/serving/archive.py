@@ -10,7 +10,7 @@ from deedbook.contract import Event
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 
 _AGENT = "agent:"
 
@@ -39,5 +39,5 @@ class SessionArchive:
 
 def _open_sealed(folder: Folder, payload: Any) -> Any:
     with suppress(DeedbookError, OSError):
-        return opened(folder, payload)
+        return open_values(folder, payload)
     return payload

@@ -200,7 +200,7 @@ class RuntimeService:
     # --- information -------------------------------------------------------------------------------------------------
 
     def _describe(self, _: Peer, __: Mapping[str, Any]) -> Object:
-        schemas, charter = self._kernel.schemas, self._kernel.opened.charter
+        schemas, charter = self._kernel.schemas, self._kernel.active_charter.charter
         request = schemas.document(REQUEST)
         return {
             "version": VERSION,

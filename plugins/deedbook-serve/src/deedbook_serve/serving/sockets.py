@@ -30,7 +30,7 @@ def listen(folder: Folder, name: str) -> socket.socket:
     The caller has made sure that no process listens there. Raises `FileRefused` if another kind of file has the name,
     or if others may write in *folder* and could replace the socket; and `OSError`.
     """
-    with folder.held() as fd:
+    with folder.hold() as fd:
         if os.fstat(fd).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             why = "others may write in it, and could answer in place of the runtime; say: chmod go-w"
             raise FileRefused(fault("PATH_REFUSED", why, place=folder.path))

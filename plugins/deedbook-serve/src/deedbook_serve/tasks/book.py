@@ -21,7 +21,7 @@ from deedbook.format.events import Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower, is_open
-from deedbook.format.sealed import is_sealed, opened
+from deedbook.format.sealed import is_sealed, open_values
 from deedbook.ledger.journal import is_replaced
 
 State: TypeAlias = Literal["ready", "running", "waiting", "succeeded", "failed", "denied", "unknown", "deleted"]
@@ -172,7 +172,7 @@ class TaskBook:
         mark = task.last(*types)
         assert mark
         try:
-            payload: dict[str, Any] = opened(self._folder, dict(self.read_event(mark).payload))
+            payload: dict[str, Any] = open_values(self._folder, dict(self.read_event(mark).payload))
         except FileNotFoundError:
             why = f"a sealed value of task {task.id} was erased; make another task"
             raise TaskError(fault("TASK_INCOMPLETE", why)) from None
@@ -232,7 +232,7 @@ class TaskBook:
         if not isinstance(value, dict) or not (is_sealed(value) or any(map(is_sealed, value.values()))):
             return value
         try:
-            return opened(self._folder, value)
+            return open_values(self._folder, value)
         except (FileNotFoundError, LedgerError):
             return None
 

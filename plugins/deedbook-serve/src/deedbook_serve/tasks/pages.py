@@ -12,7 +12,7 @@ from typing import Any, Final
 from deedbook.contract import Event, Object
 from deedbook.format.event_text import show
 from deedbook.format.files import Folder
-from deedbook.format.markdown import block, escaped, front, row
+from deedbook.format.markdown import block, escape, front, row
 
 from .book import State, TaskBook, TaskRecord
 
@@ -44,7 +44,7 @@ def render(book: TaskBook, task: TaskRecord) -> str:
 def _remove(state: Folder, task: TaskRecord) -> None:
     with suppress(FileNotFoundError):
         state.remove(get_path(task))
-        with state.held(FOLDER) as folder:
+        with state.hold(FOLDER) as folder:
             os.rmdir(task.id, dir_fd=folder)
 
 
@@ -65,8 +65,8 @@ def _render_lines(task: TaskRecord, state: State, events: list[Event]) -> Iterat
             "runs": task.runs,
         }
     )
-    yield from ("", f"# {escaped(task.ability)}", "")
-    yield from (escaped(line) for line in _summarize(task, state))
+    yield from ("", f"# {escape(task.ability)}", "")
+    yield from (escape(line) for line in _summarize(task, state))
     yield from ("", "## Input", "", *block(bound["args"]))
     yield from ("", "## Configuration", "", *block(bound["config"]))
     yield from ("", "## What happened", "", row(("time", "what", "more")), "|---|---|---|")
@@ -74,7 +74,7 @@ def _render_lines(task: TaskRecord, state: State, events: list[Event]) -> Iterat
     for event in events:
         if event.type == "task.ended" and "result" in event.payload:
             run = show(event.payload["run"])
-            yield from ("", f"## Result of run {escaped(run)}", "", *block(event.payload["result"]))
+            yield from ("", f"## Result of run {escape(run)}", "", *block(event.payload["result"]))
 
 
 def _summarize(task: TaskRecord, state: State) -> Iterator[str]:

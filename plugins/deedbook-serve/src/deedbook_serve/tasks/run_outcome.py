@@ -13,7 +13,7 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
-from deedbook.format.sealed import opened
+from deedbook.format.sealed import open_values
 from deedbook.policy.bound import BoundAbility
 
 _RESULTS: Final = {
@@ -132,7 +132,7 @@ def _read_outcome(place: Path, events: list[Event], intent: Event, bound: BoundA
         value = reviewed.payload["output"]
     try:
         with Folder.at(place) as folder:
-            return RunOutcome("succeeded", call, known=True, result=opened(folder, value))
+            return RunOutcome("succeeded", call, known=True, result=open_values(folder, value))
     except (DeedbookError, OSError):
         why = f"the result stood in session {place.name} and was erased"
         return RunOutcome("succeeded", call, code="TASK_INCOMPLETE", message=why)

@@ -85,7 +85,7 @@ class TaskRuns:
             error = result.error
             if ticket and _get_state(ticket) == "unknown":
                 error = attrs.evolve(error, message=f"{error.message}; a person says which: {DECIDE.format(task.id)}")
-            return Err(error, {**result.told, **({"signals": ticket.signals} if ticket else {})})
+            return Err(error, {**result.details, **({"signals": ticket.signals} if ticket else {})})
         return Ok(RunResult(result=result.value, task=task.id, signals=ticket.signals if ticket else {}))
 
     def record_outcome(self, task: TaskRecord, outcome: RunOutcome) -> None:
@@ -138,8 +138,8 @@ def _describe_end(ticket: Ticket | None, result: Result[Json]) -> dict[str, Any]
 
 def _describe_refusal(refused: Err) -> dict[str, Any]:
     code = refused.error.code
-    if code == "NEEDS_HUMAN" and "approval" in refused.told:
-        return {"state": "waiting", "approval": refused.told["approval"]}
+    if code == "NEEDS_HUMAN" and "approval" in refused.details:
+        return {"state": "waiting", "approval": refused.details["approval"]}
     return {"state": "ready" if code in _RETRYABLE else "denied"}
 
 

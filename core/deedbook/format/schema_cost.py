@@ -1,8 +1,8 @@
-"""How much work a schema makes: who asks whom, counted before anybody is asked.
+"""Estimate the cost of validating with a schema, before it is used.
 
-A few kilobytes of schema can ask a validator for more steps than there are atoms: definitions that each use the next
-one twice, or alternatives that both recurse. Here a schema is a graph: its parts are the nodes, and an edge leads to a
-part that looks at the same value, or at one inside it. The schema has passed the lint, so no reference is astray.
+A few kilobytes of schema can require more validation steps than there are atoms: definitions that each use the next one
+twice, or alternatives that both recurse. Here a schema is a graph: its parts are the nodes, and an edge leads to a part
+that validates the same value, or a value inside it. The schema has passed the lint, so every reference is valid.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
+
+from .pointers import join_pointer
 
 MAX_DEPTH: Final = 64
 
@@ -26,7 +28,7 @@ _INSIDE: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-class Effort:
+class SchemaCost:
     """The graph of one schema, from its root."""
 
     def __init__(self, schema: Any) -> None:
@@ -52,7 +54,7 @@ class Effort:
                 waiting.append(child)
 
     def circular(self) -> bool:
-        """Say whether a part asks itself about the same value, and so never comes to an end."""
+        """Return whether a part validates the same value by itself again, and so never ends."""
         try:
             self._order()
         except CycleError:
@@ -63,7 +65,7 @@ class Effort:
         return list(TopologicalSorter(self._same).static_order())
 
     def unfolded(self) -> int:
-        """Return the number of parts when each use of a definition is a copy; a part that recurses ends the copy."""
+        """Return the number of parts if each use of a definition is a copy; a recursive part ends the copy."""
         sizes: dict[int, int] = {}
         open_parts = {self._root: 1}
         stack = [(self._root, iter(self._edges(self._root)))]
@@ -86,7 +88,7 @@ class Effort:
         return [*self._same[part], *chain.from_iterable(self._inside[part].values())]
 
     def depth_within(self, limit: int) -> int:
-        """Return how deep a value may be so that one way down through it is looked at at most *limit* times."""
+        """Return how deep a value may be so that each path into it is validated at most *limit* times."""
         order = self._order()
         deeper = dict.fromkeys(order, 0)
         for depth in range(MAX_DEPTH + 1):
@@ -104,7 +106,7 @@ class Effort:
             looks: dict[int, int] = {}
             for part in order:
                 below = sum(deeper[other] for other in self._inside[part][kind])
-                if kind == "object":  # a way down goes through one property
+                if kind == "object":  # a path goes through one property
                     below += max((deeper[other] for other in self._inside[part]["property"]), default=0)
                 looks[part] = 1 + below + sum(looks[other] for other in self._same[part])
                 best[part] = max(best[part], looks[part])
@@ -122,18 +124,18 @@ def _children(part: Any, targets: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _parts(value: Any, keyword: str) -> Iterator[tuple[str, Any]]:
-    """Yield the schemas that stand under a keyword, with what leads to each."""
+    """Yield the schemas under a keyword, each with the step that leads to it."""
     if isinstance(value, list):
         yield from ((f"/{keyword}/{index}", child) for index, child in enumerate(value))
     elif keyword in ("properties", "patternProperties", "dependentSchemas", "$defs"):
         for name, child in value.items():
-            yield f"/{keyword}/{name.replace('~', '~0').replace('/', '~1')}", child
+            yield join_pointer(keyword, name), child
     else:
         yield f"/{keyword}", value
 
 
 def _targets(schema: Any, pointer: str) -> Iterator[tuple[str, Any]]:
-    """Yield what a reference may name, without percent-encoding, and the schema it then means."""
+    """Yield the possible targets of a reference, without percent-encoding, each with its schema."""
     yield f"#{pointer}", schema
     if not isinstance(schema, dict):
         return

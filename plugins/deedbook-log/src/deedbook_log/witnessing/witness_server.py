@@ -1,4 +1,4 @@
-"""The witness over HTTP: `add-checkpoint`, and the newest cosigned checkpoint of an origin for whoever verifies."""
+"""The witness over HTTP: `add-checkpoint`, and the newest cosigned checkpoint of an origin for verifiers."""
 
 import io
 import re
@@ -16,9 +16,9 @@ from deedbook.format.witness_requests import BAD, BUSY, DONE, MAX_BODY, UNKNOWN,
 from .witness import Witness
 
 SECONDS: Final = 10.0
-"""What a client may take for a request, from its first byte to its last; and between two of them."""
+"""Seconds that a client has for a request, from its first byte to its last, and between two requests."""
 CONNECTIONS: Final = 64
-"""So many are attended to at once; the next one is told to come again."""
+"""The largest number of connections at once; further ones are told to retry."""
 
 _NEWEST: Final = re.compile("/([0-9a-f]{64})/checkpoint")
 _LENGTH: Final = re.compile("0|[1-9][0-9]{0,6}")
@@ -30,30 +30,30 @@ _BUSY: Final = (
 )
 
 
-class Listener(ThreadingHTTPServer):
-    """A server of *witness* at *host* and *port* (0: one that is free); `serve_forever` answers until it is shut down.
+class WitnessServer(ThreadingHTTPServer):
+    """A server of *witness* at *host* and *port* (0: a free one); `serve_forever` answers until it is shut down.
 
-    *say* is told a line for each request.
+    *report* receives a line for each request.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, witness: Witness, host: str, port: int, *, say: Callable[[str], None]) -> None:
-        self.witness, self.say = witness, say
+    def __init__(self, witness: Witness, host: str, port: int, *, report: Callable[[str], None]) -> None:
+        self.witness, self.report = witness, report
         self._free = threading.BoundedSemaphore(CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
     @property
     def url(self) -> str:
-        """Where the witness is asked."""
+        """The URL of the witness."""
         host, port = self.server_address[:2]
         shown = f"[{host!s}]" if self.address_family == socket.AF_INET6 else str(host)
         return f"http://{shown}:{port}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Attend to a connection on a thread of its own, while there are not too many."""
+        """Handle a connection on a thread of its own, unless there are too many."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
             return
@@ -63,18 +63,18 @@ class Listener(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Attend to one connection, and make room for another."""
+        """Handle one connection, and free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a connection that broke, and nothing of the inside to anybody."""
+        """Report nothing about a broken connection, and reveal nothing to the client."""
 
 
-class _Punctual(io.RawIOBase):
-    """A connection's bytes, until a deadline for all of them together."""
+class _DeadlineReader(io.RawIOBase):
+    """A connection's bytes, with one deadline for all of them together."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -97,11 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "deedbook-witness"
     sys_version = ""
-    server: Listener
+    server: WitnessServer
 
     def setup(self) -> None:
         super().setup()
-        self._bytes = _Punctual(self.connection)
+        self._bytes = _DeadlineReader(self.connection)
         self.rfile = io.BufferedReader(self._bytes)
 
     def handle_one_request(self) -> None:
@@ -125,21 +125,21 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with the newest checkpoint that was cosigned of an origin."""
         found = _NEWEST.fullmatch(self.path)
         try:
-            note = self.server.witness.newest(found[1]) if found else None
-        except (DeedbookError, OSError, ValueError):  # the store's, and no business of whoever asks
+            note = self.server.witness.find_newest(found[1]) if found else None
+        except (DeedbookError, OSError, ValueError):  # a failure of the store, which the client must not see
             self._refuse(BUSY, "the witness cannot read what it remembers")
             return
         self._answer(Answer(DONE, str(note)) if note else Answer(UNKNOWN, "no checkpoint of that origin\n"))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-        """Say nothing of what a client did wrong; `_answer` says what it was told."""
+        """Log nothing here; `_answer` reports every answer."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request of HTTP that is known here, in a line."""
+        """Refuse an unknown HTTP request, with one line."""
         self._refuse(_NOT_ALLOWED if code == 501 else code, explain or message or "refused")
 
     def _refuse(self, status: int, why: str) -> None:
-        self.close_connection = True  # what else the client sent is not read
+        self.close_connection = True  # the rest of the client's input is not read
         self._answer(Answer(status, f"{why}\n"))
 
     def _answer(self, answer: Answer) -> None:
@@ -154,4 +154,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw if self.command != "HEAD" else b"")
         first = answer.text.partition("\n")[0] if answer.status != DONE else ""
-        self.server.say(f"{self.command or '-'} {self.client_address[0]}: {answer.status} {first}".rstrip())
+        self.server.report(f"{self.command or '-'} {self.client_address[0]}: {answer.status} {first}".rstrip())
