@@ -111,6 +111,29 @@ def test_interrupt_while_the_command_is_being_imported_is_one_line(tmp_path: Pat
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "error: interrupted\n")
 
 
+def test_module_of_the_command_imports_only_what_cannot_be_interrupted():
+    """Until `main` has begun, an interrupt prints a traceback."""
+    script = "import os; before = {*sys.modules}; import deedbook.cli.command; print(*sorted({*sys.modules} - before))"
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, sys.argv[1]); " + script,
+                          str(ROOT / "core")], capture_output=True, text=True, check=True)  # fmt: skip
+    assert ran.stdout == "deedbook deedbook.cli deedbook.cli.command\n"
+
+
+AT_EXIT = """
+import atexit, os, signal, sys
+from deedbook.cli import program
+atexit.register(lambda: [os.kill(os.getpid(), number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)])
+sys.argv = ["deedbook", "--version"]
+program.main()
+"""
+
+
+def test_interrupt_once_the_work_is_done_changes_nothing():
+    ran = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("deedbook ")
+
+
 def test_interrupt_that_the_parent_ignores_stays_ignored_at_the_start(tmp_path: Path):
     ran = _told_while_importing(tmp_path, "click", preexec_fn=_ignore_interrupt)
     assert (ran.returncode, ran.stdout) == (5, "went on\n")

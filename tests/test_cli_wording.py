@@ -18,6 +18,7 @@ from deedbook.plugins.plugins import discover
 for name in ("abilities", "call", "init", "execution"):
     importlib.import_module(f"deedbook.cli.{name}")
 import deedbook_tool_standard.echo
+import graphlib
 discover()
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:

@@ -8,7 +8,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.format.pointers import MEMBER_POINTER
+from deedbook.contract.pointers import MEMBER_POINTER
 from deedbook.policy.conditions import (
     ABSENT,
     condition_tests,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import SourceError
-from deedbook.format.pointers import join_pointer
 from deedbook.workspace import documents
 from deedbook.workspace.documents import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_front_matter, parse_yaml
 

@@ -64,7 +64,7 @@ def call(outcome, /, **payload):
 def test_session_counts_as_its_end_says(end, state):
     figures = counted(story(("session.start", 0, None, {}), ("session.end", 1, 0, end)))
     assert build_document(figures)["sessions"] == {state: 1}
-    assert f'deedbook_sessions{{state="{state}"}} 1' in list(format_figures(figures))
+    assert f'deedbook_sessions{{state="{state}"}} 1.0' in format_figures(figures).splitlines()
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -166,6 +166,9 @@ PRICED = {"input_per_million": 2, "output_per_million": 8, "cached_input_per_mil
         ({**USED, "cached_input_tokens": 400}, {"recorded": 0, "priced": 0.00148, "unpriced_answers": 0}),
         ({**USED, "cost_usd": 0.5}, {"recorded": 0.5, "priced": 0, "unpriced_answers": 0}),
         ({**USED, "cost_usd": 0}, {"recorded": 0, "priced": 0, "unpriced_answers": 0}),
+        ({**USED, "cost_usd": 1e308}, {"recorded": 0, "priced": 0.00208, "unpriced_answers": 0}),
+        ({**USED, "cost_usd": -0.5}, {"recorded": 0, "priced": 0.00208, "unpriced_answers": 0}),
+        ({**USED, "output_tokens": 10**400}, {"recorded": 0, "priced": 0.002, "unpriced_answers": 0}),
     ],
 )
 def test_cost_is_what_was_recorded_and_else_what_prices_make_of_the_tokens(name, usage, cost):
@@ -312,7 +315,7 @@ def test_sealed_or_senseless_members_are_counted_all_the_same(member):
         ]
         state = counted(story(*rows))
         assert state.events == 4
-        assert "\n".join(format_figures(state)).encode()
+        assert format_figures(state).encode()
 
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------
@@ -322,7 +325,7 @@ HOSTILE = st.text(max_size=30) | st.sampled_from(['a"b', "a\\", "a\nb", "a\r\nb"
 
 def parsed(state):
     """Read the exposition with Prometheus' own parser; return every sample by its name and labels."""
-    text = "".join(f"{line}\n" for line in format_figures(state))
+    text = format_figures(state)
     text.encode()
     found = {}
     for family in text_string_to_metric_families(text):
@@ -349,14 +352,14 @@ def test_exposition_says_what_json_says():
 
 
 def test_exposition_has_one_help_and_one_type_for_each_family_and_seconds_as_buckets():
-    lines = list(format_figures(counted(call("tool.result"))))
+    lines = format_figures(counted(call("tool.result"))).splitlines()
     for word in ("HELP", "TYPE"):
         names = [line.split()[2] for line in lines if line.startswith(f"# {word} ")]
         assert len(names) == len(set(names))
     samples = [line.partition("{")[0].split()[0] for line in lines if not line.startswith("#")]
     assert all(re.fullmatch(r"deedbook_[a-z_]+", name) for name in samples)
     (bucket,) = (line for line in lines if 'ability="echo"' in line and 'le="0.025"' in line)
-    assert bucket.endswith(" 1")
+    assert bucket.endswith(" 1.0")
     assert any('le="+Inf"' in line for line in lines)
 
 

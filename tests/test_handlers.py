@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from asyncio.selector_events import BaseSelectorEventLoop
 from typing import Any
 
 import pytest
@@ -433,3 +434,33 @@ def test_off_loop_is_cancelled_only_when_the_blocking_code_has_ended(
     assert ended.is_set()
     gc.collect()  # an exception that nobody retrieved would be logged here
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("part", ["_make_self_pipe", "_add_reader"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_interrupt_while_the_loop_is_built_waits_for_the_end_of_that(monkeypatch, part, number) -> None:
+    """A loop that is half there cannot be closed, and Python would print why."""
+    begun, original = [], getattr(BaseSelectorEventLoop, part)
+
+    def interrupted(loop, *args):
+        signal.raise_signal(number)
+        return original(loop, *args)
+
+    async def work() -> None:
+        begun.append(1)
+
+    def stop(_number, _frame):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BaseSelectorEventLoop, part, interrupted)
+    before = signal.signal(number, stop)
+    files = os.listdir("/dev/fd")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_coroutine(work())
+        assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, before)
+    assert begun == []
+    assert len(os.listdir("/dev/fd")) == len(files)
+    gc.collect()  # what was left half built would be told of now

@@ -291,7 +291,7 @@ def test_old_session_is_exported_in_the_form_of_seed_002(ready):
 def test_session_whose_end_does_not_say_how_is_not_counted_as_failed(ready):
     for name, state in (("s", "ended"), ("other", "ended"), ("sess_01", "ok")):
         assert ready.here("stats", name, "--json", status=0).fits("output_stats_v1")["sessions"] == {state: 1}
-    assert 'deedbook_sessions{state="ended"} 1' in ready.here("stats", "s", "--prometheus", status=0).out
+    assert 'deedbook_sessions{state="ended"} 1.0' in ready.here("stats", "s", "--prometheus", status=0).out
     assert ready.here("stats", "mixed.jsonl", "--json", status=0).json["sessions"] == {"ended": 2}
     page = ready.here("replay", "s", "--html", status=0).out
     assert "ended" in page

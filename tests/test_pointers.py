@@ -7,7 +7,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.format.pointers import (
+from deedbook.contract.pointers import (
     MEMBER_POINTER,
     POINTER,
     InvalidPointerError,

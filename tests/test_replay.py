@@ -19,6 +19,7 @@ from deedbook.format.families import CATALOGUE
 from deedbook.format.folds import fold
 from deedbook_inspect.replaying.account import AccountFold, measure_milliseconds
 from deedbook_inspect.replaying.page import MOST_EVENTS, VerificationResult, render_page
+from deedbook_inspect.replaying.payloads import BRIEF, MAX_VALUE, PayloadCutter
 
 GUARDED = Path(__file__).with_name("guarded.py")
 STYLE = "body { color: red }"
@@ -165,7 +166,7 @@ def test_page_is_written_where_it_is_asked_for(told: Place, tmp_path):
     parsed = read(made)
     style = re.search("<style>(.*?)</style>", made, re.DOTALL)[1]
     allowed = base64.b64encode(sha256(style.encode()).digest()).decode()
-    assert f"default-src &#x27;none&#x27;; style-src &#x27;sha256-{allowed}&#x27;; base-uri &#x27;none&#x27;" in made
+    assert f"default-src &#39;none&#39;; style-src &#39;sha256-{allowed}&#39;; base-uri &#39;none&#39;" in made
     assert {"said", "decisions", "calls", "costs", "timeline", "tree"} <= set(parsed.ids)
     assert "@media print" in style
     assert "prefers-color-scheme: dark" in style
@@ -276,6 +277,40 @@ def test_ledger_of_thousands_of_events_makes_a_page_of_reasonable_size():
     assert "cut here; the ledger holds the whole" in made
     assert len([name for name in parsed.ids if name.startswith("e")]) == 2_001
     assert MOST_EVENTS >= 10_000
+
+
+def test_page_is_written_in_small_parts():
+    events = [event(0, "session.start", EVENTS["session.start"])]
+    events += [event(seq, "tool.call", {"tool_name": "echo", "args": {"text": "x" * 500}}) for seq in range(1, 400)]
+    parts = list(render_page("5e" * 16, fold(AccountFold(), events), VerificationResult(True, "sound"), STYLE))
+    assert max(map(len, parts)) * 5 < sum(map(len, parts))
+
+
+def test_text_on_a_page_keeps_its_first_line_even_if_it_is_empty():
+    """A browser leaves out one line feed after `<pre>`."""
+    made, _ = told(story(("session.start", EVENTS["session.start"]), ("user.message", {"text": "\n\nfirst <b>"})))
+    assert '<pre dir="auto">\n\n\nfirst &lt;b&gt;</pre>' in made
+
+
+@pytest.mark.parametrize("value", ["x" * 20_000, {"a": "x" * 20_000}, {"x" * 20_000: 1}, [1] * 20_000])
+def test_values_after_the_limit_of_a_page_are_cut_to_their_beginning(value):
+    cutter = PayloadCutter((), total=20_000)
+    sizes = [sum(map(len, payload.lines)) for payload in (cutter.cut(value), cutter.cut(value), cutter.cut(value))]
+    assert sizes[1] > MAX_VALUE // 2
+    assert sizes[2] <= 2 * BRIEF
+    assert all(cutter.cut(value).is_cut for _ in range(2))
+
+
+def test_mark_of_a_sealed_value_is_short_whatever_a_ledger_says_of_it():
+    (line,) = PayloadCutter(()).cut({"$sealed": "a" * 10_000, "size": "b" * 10_000}).lines
+    assert max(len(line.mark.text), len(line.mark.title)) <= 120
+
+
+def test_templates_are_loaded_by_the_page_alone():
+    program = "import sys, deedbook_inspect.commands.replay, deedbook_inspect.commands.stats; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"jinja2", "prometheus_client", "deedbook_inspect.replaying.page"} & {*ran.stdout.split()}
+    assert "deedbook_inspect.commands.replay" in ran.stdout.split()
 
 
 def test_tree_that_is_very_deep_is_no_deep_page():

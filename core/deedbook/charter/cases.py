@@ -10,9 +10,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Decision, Object, Principal
+from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
-from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import Schemas, suggest
 from deedbook.plugins.policy_kinds import Kinds
 from deedbook.policy.bindings import Bindings

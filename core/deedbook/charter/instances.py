@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
+from deedbook.contract.pointers import follow_reference
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError
-from deedbook.format.pointers import follow_reference
 from deedbook.format.schema import foreign
 
 Schema: TypeAlias = Mapping[str, Any] | bool

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from deedbook.format.pointers import join_pointer
+from deedbook.contract.pointers import join_pointer
 from deedbook.policy.conditions import too_large
 from deedbook.policy.zones import entry_of
 from deedbook.workspace.declarations import MemorySource, Workspace

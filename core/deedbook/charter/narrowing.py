@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from deedbook.contract.pointers import escape
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError
 from deedbook.format.lint import suggest
-from deedbook.format.pointers import escape
 from deedbook.format.schema import foreign
 
 from .instances import TYPES, instances, merged, unfolded

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.format.pointers import join_pointer
+from deedbook.contract.pointers import join_pointer
 from deedbook.workspace.documents import Document, flow_style_places
 
 OPEN: Final = "open"

@@ -11,9 +11,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Decision, Event, Object, Principal
+from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import SourceError, fault, raise_all
-from deedbook.format.pointers import join_pointer
 from deedbook.format.reader import read as read_ledger
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bindings import Bindings

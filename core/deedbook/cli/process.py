@@ -80,8 +80,11 @@ def flush(status: int) -> int:
 def leave(status: int) -> NoReturn:
     """Exit with *status*: normally, or at once if something keeps the process from ending.
 
-    Output of exit functions of plugins goes to standard error: the command's own output is complete.
+    Output of exit functions of plugins goes to standard error: the command's own output is complete. Signals to end
+    are ignored from here on: there is nothing left to interrupt.
     """
+    for number in (signal.SIGINT, *STOPPING):
+        signal.signal(number, signal.SIG_IGN)
     sys.stdout = sys.stderr
     watch = threading.Timer(_PATIENCE, _cut_off, [os._exit, os.write, status])
     watch.daemon = True

@@ -8,8 +8,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event, Object
-
-from .pointers import InvalidPointerError, get_member, split_pointer
+from deedbook.contract.pointers import InvalidPointerError, get_member, split_pointer
 
 TYPE: Final = "event.amended"
 _NOTHING: Final = object()

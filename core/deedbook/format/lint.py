@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from .pointers import join_pointer
+from deedbook.contract.pointers import join_pointer
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -4,15 +4,17 @@ A module of its own, imported when needed: importing `asyncio` takes as long as 
 """
 
 import asyncio
+import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class TimedOut(Exception):  # noqa: N818 - an outcome of a call
@@ -49,8 +51,40 @@ def run_coroutine(made: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(made)
+        return _run(made)
     return _in_thread(made)
+
+
+def _run(made: Coroutine[Any, Any, T]) -> T:
+    """Run *made* on a loop of its own; after an interrupt before it began, Python does not warn that it never did."""
+    runner = asyncio.Runner()
+    try:
+        with _signals_held():
+            runner.get_loop()
+        return runner.run(made)
+    finally:
+        runner.close()
+        made.close()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let signals that end the work take effect afterwards: a loop that is half built cannot be closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    own = [number for number, handler in handlers.items() if callable(handler)]
+    try:
+        for number in own:
+            signal.signal(number, lambda number, _frame: caught.append(number))
+        yield
+    finally:
+        for number in own:
+            signal.signal(number, handlers[number])
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 def _in_thread(made: Coroutine[Any, Any, T]) -> T:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import attrs
 
 from deedbook.contract import Object
+from deedbook.contract.pointers import MEMBER_POINTER, POINTER
 
 from . import canonical
 from .errors import IntakeError, SchemaError, SourceError, fault
 from .lint import Violation, pattern_options, problems, suggest, violation
-from .pointers import MEMBER_POINTER, POINTER
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
 
-from .pointers import join_pointer
+from deedbook.contract.pointers import join_pointer
 
 MAX_DEPTH: Final = 64
 

@@ -17,11 +17,11 @@ from urllib.parse import quote, quote_plus
 import attrs
 
 from deedbook.contract import Json, Object
+from deedbook.contract.pointers import split_pointer
 
 from .canonical import MAX_BYTES, SEALED_KEY, decode, digest, encode, encode_payload
 from .errors import FileRefused, IntakeError, LedgerError, SourceError, fault, raise_all
 from .files import Folder
-from .pointers import split_pointer
 
 if TYPE_CHECKING:
     from .detectors import Detectors

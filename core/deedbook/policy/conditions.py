@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from deedbook.format.pointers import get_member, unescape
+from deedbook.contract.pointers import get_member, unescape
 
 if TYPE_CHECKING:
     import jsonschema_rs

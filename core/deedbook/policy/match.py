@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from deedbook.contract import PATHS, Call, Effects, Object
+from deedbook.contract.pointers import MEMBER_POINTER
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, IntakeError, fault, raise_all
 from deedbook.format.lint import Violation, suggest, violation
-from deedbook.format.pointers import MEMBER_POINTER
 
 from .conditions import (
     ABSENT,

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.contract.pointers import join_pointer
 from deedbook.format.errors import DeedbookError, SourceError
-from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import suggest
 from deedbook.plugins.groups import AGENT_PLUGIN, normalise_name
 from deedbook.plugins.packs import PackFolder

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deedbook.contract.pointers import join_pointer
 from deedbook.format.canonical import digest
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import SignatureError, SourceError
-from deedbook.format.pointers import join_pointer
 
 from .documents import Document
 from .sources import SYSTEM, public_key, read

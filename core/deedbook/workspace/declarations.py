@@ -7,8 +7,8 @@ from typing import Any, Literal
 import attrs
 
 from deedbook.contract import Effects, Object
+from deedbook.contract.pointers import join_pointer
 from deedbook.format.errors import DomainError
-from deedbook.format.pointers import join_pointer
 from deedbook.plugins.packs import PackFolder
 
 from .documents import Document

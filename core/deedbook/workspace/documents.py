@@ -34,10 +34,10 @@ except ImportError:  # no libyaml for this interpreter; the pure parser gives th
     CParser = None
 
 from deedbook.contract import Json
+from deedbook.contract.pointers import find_value, join_pointer
 from deedbook.format.canonical import MAX_INTEGER, encode
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
 from deedbook.format.files import Folder
-from deedbook.format.pointers import find_value, join_pointer
 
 from .sources import MAX_BYTES, read
 

@@ -11,8 +11,8 @@ from copy import deepcopy
 from io import StringIO
 from typing import Any, Final
 
+from deedbook.contract.pointers import join_pointer
 from deedbook.format.errors import DeedbookError, SourceError, fault
-from deedbook.format.pointers import join_pointer
 
 from .documents import parse_yaml
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.detectors import find_any
 from deedbook.format.errors import IntakeError
-from deedbook.format.pointers import join_pointer
 
 from .declarations import AbilitySource, IdentitySource, MemorySource, Origin
 from .documents import Document

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from deedbook.format.pointers import join_pointer
+from deedbook.contract.pointers import join_pointer
 
 OLD_GUARDS: Final = frozenset({"guardrail", "guardrails", "guard", "guards"})
 """Keys that older forms used for the guards of an ability."""

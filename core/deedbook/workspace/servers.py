@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, IntakeError
-from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import suggest
 from deedbook.policy.conditions import glob_test
 

@@ -5,10 +5,10 @@ from typing import Final, ParamSpec, TypeVar
 
 import attrs
 
+from deedbook.contract.pointers import find_value
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, SourceError, fault
 from deedbook.format.files import DirectoryEntry, Folder
-from deedbook.format.pointers import find_value
 from deedbook.format.schema import Schemas, Validator, Violation
 
 from .declarations import Workspace

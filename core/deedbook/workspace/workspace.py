@@ -17,9 +17,9 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from deedbook.contract import Object
 from deedbook.contract.lifecycle import ALIASES
+from deedbook.contract.pointers import join_pointer
 from deedbook.format.errors import BindingError, DomainError, SourceError, fault, raise_all
 from deedbook.format.files import Folder
-from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import Schemas, data_folder, suggest
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE

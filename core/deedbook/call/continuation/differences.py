@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
+from deedbook.contract.pointers import join_pointer
 from deedbook.format.canonical import SEALED_KEY
-from deedbook.format.pointers import join_pointer
 
 WIDTH: Final = 200
 """How many characters of a value are shown."""

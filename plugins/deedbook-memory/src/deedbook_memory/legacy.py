@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from deedbook.contract import Object
+from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, ForbiddenValues
 from deedbook.format.errors import IntakeError, MemoryRefused, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE as LEDGER
-from deedbook.format.pointers import join_pointer
 from deedbook.ledger.ledger import WorkspaceLedger
 
 from .book import MemoryBook

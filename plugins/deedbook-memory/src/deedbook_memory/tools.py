@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 
 from deedbook.call.call_context import MemoryCall
 from deedbook.contract import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
+from deedbook.contract.pointers import POINTER
 from deedbook.format.entries import PROPOSED, ZONES
 from deedbook.format.errors import DeedbookError
-from deedbook.format.pointers import POINTER
 
 from .book import MemoryBook
 from .gate import MemoryGate, MemoryRequest

@@ -12,7 +12,7 @@ from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
 from deedbook.contract import Call, Decision, GateSpec, Host, Object, PolicyProblem, PolicyTarget, allow, ask, deny
-from deedbook.format.pointers import join_pointer
+from deedbook.contract.pointers import join_pointer
 
 Spent: TypeAlias = Callable[[Call], str | None]
 """Says why a call may not go on, or nothing."""

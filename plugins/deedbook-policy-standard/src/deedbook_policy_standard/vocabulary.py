@@ -12,8 +12,8 @@ import jsonschema_rs
 
 from deedbook.contract import Object
 from deedbook.contract.facts import FACTS
+from deedbook.contract.pointers import follow_reference, unescape
 from deedbook.format.lint import pattern_options, suggest
-from deedbook.format.pointers import follow_reference, unescape
 from deedbook.policy.match import EFFECTS, KINDS
 
 from .expressions import Expression, Flaw, nested

@@ -6,7 +6,7 @@ from hashlib import sha256
 from itertools import islice, zip_longest
 from typing import Any, Final, NamedTuple
 
-from deedbook.format.pointers import join_pointer, split_pointer
+from deedbook.contract.pointers import join_pointer, split_pointer
 
 SHOWN: Final = 100
 """Characters of a value that a difference shows."""

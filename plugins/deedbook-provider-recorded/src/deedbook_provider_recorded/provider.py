@@ -5,7 +5,7 @@ from threading import Lock
 from typing import Any, Final
 
 from deedbook import Ctx, Failed, HandlerSpec, Host, Object
-from deedbook.format.pointers import MEMBER_POINTER
+from deedbook.contract.pointers import MEMBER_POINTER
 
 from .matching import Difference, compared, differences, key_of
 from .recording import Answer, read_recording

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from deedbook import Failed, Json
-from deedbook.format.pointers import InvalidPointerError, find_value
+from deedbook.contract.pointers import InvalidPointerError, find_value
 
 ROOM: Final = 4 * 1024 * 1024
 """How many characters one filling may make."""

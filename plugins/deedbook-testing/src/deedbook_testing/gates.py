@@ -10,9 +10,9 @@ from deedbook.call.session import Session
 from deedbook.contract import PATHS, Event, PolicyTarget, Principal
 from deedbook.contract.facts import FACTS
 from deedbook.contract.lifecycle import EVENTS
+from deedbook.contract.pointers import InvalidPointerError, find_value
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Ok, Result, SessionRefused, fault
-from deedbook.format.pointers import InvalidPointerError, find_value
 from deedbook.plugins.policy_kinds import Kind
 
 from .contract import SUBJECT, PluginContract, tree

@@ -12,6 +12,9 @@ from typing import Final
 import deedbook
 from deedbook.plugins.plugins import Offer
 
+_PUBLIC_MODULES: Final = ("deedbook", "deedbook.contract", "deedbook.contract.facts", "deedbook.contract.pointers")
+"""What plugins may import of the kernel (``docs/contract.md``)."""
+
 HEAVY: Final = frozenset(
     {
         "anthropic", "boto3", "botocore", "google.genai", "grpc", "httpx", "httpx2", "langchain", "litellm",
@@ -63,5 +66,5 @@ def _kernel_names(node: ast.AST) -> list[str]:
     elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
         whole = node.module == "deedbook"
         names = [f"{node.module}.{alias.name}" for alias in node.names] if whole else [node.module]
-    public = {"deedbook", "deedbook.contract", *(f"deedbook.{name}" for name in deedbook.__all__)}
+    public = {*_PUBLIC_MODULES, *(f"deedbook.{name}" for name in deedbook.__all__)}
     return [name for name in names if name.partition(".")[0] == "deedbook" and name not in public]

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from deedbook.contract import Failed, Json, Object, Secret
-from deedbook.format.pointers import escape
+from deedbook.contract.pointers import escape
 from deedbook_tool_standard.templates import Placeholder, Template, misfits, parse, text_of
 
 from .hosts import Site, site

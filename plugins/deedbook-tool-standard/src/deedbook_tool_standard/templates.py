@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from deedbook.contract import Failed, Json, Object
-from deedbook.format.pointers import follow_reference, split_pointer
+from deedbook.contract.pointers import follow_reference, split_pointer
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _INNER = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*|(?:/(?:[^~/{}?.]|~[01])+)+)(\?)?(\.\.\.)?")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deedbook.contract import Failed, Json, Object
-from deedbook.format.pointers import InvalidPointerError, find_value, join_pointer, split_pointer
+from deedbook.contract.pointers import InvalidPointerError, find_value, join_pointer, split_pointer
 
 from .templates import resolved
 

@@ -64,8 +64,7 @@ def command(
     elif prometheus:
         from deedbook_inspect.observing.exposition import format_figures
 
-        for line in format_figures(figures):
-            say(line)
+        say(format_figures(figures), nl=False)
     else:
         _print_figures(told(figures))
     for place, error in damaged:

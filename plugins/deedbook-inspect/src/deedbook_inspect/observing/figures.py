@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event, Object
+from deedbook.format.canonical import MAX_INTEGER
 from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
 from deedbook.format.folds import NAMED_BY
 
@@ -236,9 +237,8 @@ class FiguresFold:
         )
         if cached is not None:
             model_usage.cached_tokens = (model_usage.cached_tokens or 0) + cached
-        cost = usage.get("cost_usd")
-        if isinstance(cost, int | float) and not isinstance(cost, bool):
-            model_usage.recorded_cost += round(cost * 1_000_000_000)
+        if (cost := _get_cost(usage)) is not None:
+            model_usage.recorded_cost += cost
         elif (price := self._prices.compute_cost(provider, model, (read or 0, written or 0, cached or 0))) is not None:
             model_usage.priced_cost += price
         else:
@@ -284,7 +284,15 @@ def _find_usage(payload: Object) -> Object:
 
 def _get_count(usage: Object, name: str) -> int | None:
     value = usage.get(name)
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MAX_INTEGER else None
+
+
+def _get_cost(usage: Object) -> int | None:
+    """Return the recorded cost in billionths of a dollar; ``None`` without one that is an amount of money."""
+    value = usage.get("cost_usd")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_INTEGER:
+        return None
+    return round(value * 1_000_000_000)
 
 
 def _find_role(event: Event) -> str:

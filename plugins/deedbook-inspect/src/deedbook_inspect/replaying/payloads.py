@@ -1,13 +1,14 @@
-"""JSON for people, as HTML: sealed values are marked and never shown, long ones are cut and marked."""
+"""JSON for people, in lines: sealed values are marked and never shown, long ones are cut and marked."""
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
+
+import attrs
 
 from deedbook.contract import Object
 from deedbook.format.canonical import SEALED_KEY
-
-from .markup import escape_lines, escape_text, render_tag
+from deedbook.format.terminal import plain, short
 
 EXCISED_KEY: Final = "$excised"
 """The only member of an excised payload."""
@@ -16,51 +17,89 @@ MAX_VALUE: Final = 16_384
 MAX_TOTAL: Final = 24 * 1024 * 1024
 """The largest number of characters shown of all values of a page; later values are shortened."""
 BRIEF: Final = 400
+"""The largest number of characters shown of each value after that."""
 MAX_DEPTH: Final = 80
-CUT: Final = '<span class="note"> … cut here; the ledger holds the whole</span>'
 
 
-class PayloadRenderer:
-    """Renders the values of one page; *erased* are the erased digests."""
+@attrs.frozen
+class Mark:
+    """A word that stands in the place of a value, or beside an event. *style* is a class of the style sheet."""
+
+    text: str
+    style: str = ""
+    title: str = ""
+
+
+@attrs.frozen
+class JsonLine:
+    """A line of indented JSON: a *key*, a mark in the place of a value, and *text*, which includes a comma."""
+
+    indent: str = ""
+    key: str = ""
+    text: str = ""
+    mark: Mark | None = None
+
+    def __len__(self) -> int:
+        marked = len(self.mark.text) if self.mark else 0
+        return len(self.indent) + len(self.key) + len(self.text) + marked
+
+
+@attrs.frozen
+class Payload:
+    """A value as it is shown: its *lines*, and whether it *is_cut* after them."""
+
+    lines: list[str] | list[JsonLine]
+    is_text: bool
+    is_cut: bool
+
+
+class PayloadCutter:
+    """Cuts the values of one page; *erased* are the erased digests."""
 
     def __init__(self, erased: Collection[str], *, total: int = MAX_TOTAL) -> None:
         self._erased = erased
         self._remaining = total
 
-    def render(self, value: Any) -> str:
+    def cut(self, value: Any) -> Payload:
         """Return a value: text unchanged, anything else as indented JSON."""
-        if isinstance(value, str):
-            return render_tag("pre", self._render_text(value), dir="auto")
-        return render_tag("pre", self._cut(_render_json(value, self._mark, 0)), class_="json")
+        limit = MAX_VALUE if self._remaining > 0 else BRIEF
+        payload = _cut_text(value, limit) if isinstance(value, str) else self._cut_json(value, limit)
+        self._remaining -= sum(len(line) + 1 for line in payload.lines)
+        return payload
 
-    def _render_text(self, value: str) -> str:
-        limit = self._limit()
-        self._remaining -= min(len(value), limit)
-        return escape_lines(value[:limit]) + (CUT if len(value) > limit else "")
+    def _cut_json(self, value: Any, limit: int) -> Payload:
+        lines: list[JsonLine] = []
+        for line in self._list_lines(value):
+            if len(line) > limit:
+                lines.append(attrs.evolve(line, key=line.key[:limit], text=line.text[:limit]))
+                return Payload(lines, is_text=False, is_cut=True)
+            lines.append(line)
+            limit -= len(line) + 1
+        return Payload(lines, is_text=False, is_cut=False)
 
-    def _cut(self, pieces: Iterator[str]) -> str:
-        """Join *pieces*, which are HTML, up to the limit."""
-        limit, size, parts = self._limit(), 0, []
-        for piece in pieces:
-            parts.append(piece)
-            size += len(piece)
-            if size > limit:
-                parts.append(CUT)
-                break
-        self._remaining -= size
-        return "".join(parts)
+    def _list_lines(self, value: Any, key: str = "", end: str = "", depth: int = 0) -> Iterator[JsonLine]:
+        indent = "  " * depth
+        if is_sealed(value) or (isinstance(value, dict) and is_excised(value)):
+            yield JsonLine(indent, key, end, self._build_mark(value))
+        elif depth > MAX_DEPTH:
+            yield JsonLine(indent, key, f"…{end}")
+        elif isinstance(value, dict | list) and value:
+            opening, closing = "{}" if isinstance(value, dict) else "[]"
+            yield JsonLine(indent, key, opening)
+            rows = value.items() if isinstance(value, dict) else (("", item) for item in value)
+            for number, (name, item) in enumerate(rows, 1):
+                spelled = _spell(name) if isinstance(value, dict) else ""
+                yield from self._list_lines(item, spelled, "," if number < len(value) else "", depth + 1)
+            yield JsonLine(indent, text=f"{closing}{end}")
+        else:
+            yield JsonLine(indent, key, f"{_spell(value)}{end}")
 
-    def _limit(self) -> int:
-        return MAX_VALUE if self._remaining > 0 else BRIEF
-
-    def _mark(self, value: dict[str, Any]) -> str:
+    def _build_mark(self, value: dict[str, Any]) -> Mark:
         if EXCISED_KEY in value:
-            return render_tag("mark", "taken out of the line; only its hash is left", class_="erased")
+            return Mark("taken out of the line; only its hash is left", "erased")
         is_erased = isinstance(value[SEALED_KEY], str) and value[SEALED_KEY] in self._erased
         word = "erased" if is_erased else "sealed"
-        return render_tag(
-            "mark", f"{word}, {escape_text(value.get('size'))} bytes", class_=word, title=str(value[SEALED_KEY])
-        )
+        return Mark(f"{word}, {short(str(value.get('size')), 40)} bytes", word, short(str(value[SEALED_KEY])))
 
 
 def is_excised(payload: Object) -> bool:
@@ -73,29 +112,11 @@ def is_sealed(value: Any) -> bool:
     return isinstance(value, dict) and SEALED_KEY in value
 
 
-def _render_json(value: Any, mark: Callable[[dict[str, Any]], str], depth: int) -> Iterator[str]:
-    """Yield a value in pieces, each valid HTML by itself."""
-    if is_sealed(value) or (isinstance(value, dict) and is_excised(value)):
-        yield mark(value)
-    elif depth > MAX_DEPTH:
-        yield "…"
-    elif isinstance(value, dict) and value:
-        for index, (key, item) in enumerate(value.items()):
-            yield f"{',' if index else '{'}\n{_indent(depth + 1)}<b>{_render_scalar(key)}</b>: "
-            yield from _render_json(item, mark, depth + 1)
-        yield f"\n{_indent(depth)}}}"
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield f"{',' if index else '['}\n{_indent(depth + 1)}"
-            yield from _render_json(item, mark, depth + 1)
-        yield f"\n{_indent(depth)}]"
-    else:
-        yield _render_scalar(value)
+def _cut_text(value: str, limit: int) -> Payload:
+    lines = [plain(line.removesuffix("\r").expandtabs(8)) for line in value[:limit].split("\n")]
+    return Payload(lines, is_text=True, is_cut=len(value) > limit)
 
 
-def _render_scalar(value: Any) -> str:
-    return escape_text(json.dumps(value, ensure_ascii=False, default=str)[: MAX_VALUE + 1])
-
-
-def _indent(depth: int) -> str:
-    return "  " * depth
+def _spell(value: Any) -> str:
+    """Return a key, or a value without members, as JSON; the beginning of a long one."""
+    return plain(json.dumps(value, ensure_ascii=False, default=str)[: MAX_VALUE + 1])

@@ -3,70 +3,147 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import attrs
+
 from deedbook.contract import Event
 from deedbook.format.event_text import show
 
 from .account import Use
-from .markup import escape_text, render_chip, render_tag
-from .payloads import PayloadRenderer, is_sealed
+from .payloads import Payload, PayloadCutter, is_sealed
 
-_LOOKS: Final = {"result": "good", "denied": "bad", "unknown": "odd"}
+_STYLES: Final = {"result": "good", "denied": "bad", "unknown": "odd"}
 _WORDS: Final = {
     "approval.requested": "a person was asked",
     "approval.granted": "approved",
     "approval.refused": "refused",
 }
+_NOBODY: Final = "no hook and no policy was asked: scope and schema let it pass"
+_OBSERVED: Final = "(observed only, not binding)"
+
+_Labelled = tuple[str, Payload]
 
 
-def build_decision_row(use: Use) -> tuple[int, tuple[str, ...]]:
-    """Return a row of the table of decisions: the event, the ability, the decision, and the deciders."""
-    refused = use.intent is None
-    who = list(_render_deciders(use)) or ["no hook and no policy was asked: scope and schema let it pass"]
-    cell = render_chip("denied", "bad") if refused else render_chip("allowed", "good")
-    event = use.first
-    return event.seq, (f'<a href="#e{event.seq}">{event.seq}</a>', escape_text(use.name), cell, "<br>".join(who))
+@attrs.frozen
+class Statement:
+    """The answer of one hook, policy or person: a *code*, a *text*, the *place* of the rule, and a *note*."""
+
+    text: str
+    code: str = ""
+    place: str = ""
+    note: str = ""
 
 
-def render_answers(event: Event) -> str:
-    """Return the answers of one round of hooks or policies, with the place of each rule."""
-    gate_answers = event.payload.get("asked")
-    if not isinstance(gate_answers, list):
-        return escape_text(show(gate_answers))
-    return "<br>".join(_render_answer(each) for each in gate_answers if isinstance(each, dict))
+@attrs.frozen
+class DecisionRow:
+    """A row of the table of decisions; *word* is the decision and *style* how it is shown."""
+
+    seq: int
+    about: str
+    word: str
+    style: str
+    statements: tuple[Statement, ...]
 
 
-def _render_deciders(use: Use) -> Iterator[str]:
-    if use.intent is None and use.end is not None:
-        payload = use.end.payload
-        code, reason = (escape_text(show(payload.get(name))) for name in ("code", "reason"))
-        yield f"<b>{code}</b> {reason}{_render_decider(payload.get('by'))}"
-    for event in use.gate_events:
-        if event.type.startswith("approval."):
-            yield escape_text(_format_person(event))
-        elif event.type == "schema.violation":
-            yield escape_text(f"schema: {show(event.payload.get('errors'))}")
-        else:
-            yield render_answers(event) + _format_observed(event)
+@attrs.frozen
+class Call:
+    """One call as it is shown: its arguments, its deciders, its results. *is_open*: no outcome was recorded."""
+
+    seq: int
+    ts: str
+    took: str
+    depth: int
+    kind: str
+    name: str
+    word: str
+    style: str
+    remarks: tuple[str, ...]
+    arguments: tuple[_Labelled, ...]
+    statements: tuple[Statement, ...]
+    results: tuple[_Labelled, ...]
+    is_open: bool
 
 
-def _render_answer(payload: Mapping[str, Any]) -> str:
-    who = next((f"{kind} {show(payload[kind])}" for kind in ("hook", "policy") if kind in payload), "somebody")
-    reason = f": {show(payload['reason'])}" if payload.get("reason") else ""
-    rule = f" {render_tag('code', escape_text(show(payload['rule'])))}" if payload.get("rule") not in (None, "") else ""
-    return escape_text(f"{who} answered {show(payload.get('decision'))}{reason}") + rule
+def build_decision(use: Use) -> DecisionRow:
+    """Return the row of a call, or of an attempt at one."""
+    word, style = ("denied", "bad") if use.intent is None else ("allowed", "good")
+    return DecisionRow(use.first.seq, use.name, word, style, _list_deciders(use))
 
 
-def _render_decider(by: Any) -> str:
+def build_round(event: Event) -> DecisionRow:
+    """Return the row of a life-cycle event that hooks were asked about."""
+    word = show(event.payload.get("decision"))
+    style = "good" if word == "allow" else "odd"
+    return DecisionRow(event.seq, show(event.payload.get("event")), word, style, tuple(_list_answers(event)))
+
+
+def build_call(use: Use, cutter: PayloadCutter) -> Call:
+    """Return one call with its values, which *cutter* cuts."""
+    end, is_late = use.end, use.has_result and use.end is not None and bool(use.end.payload.get("late"))
+    return Call(
+        seq=use.first.seq,
+        ts=use.first.ts,
+        took="" if use.milliseconds is None else f" in {use.milliseconds} ms",
+        depth=min(use.depth, 8),
+        kind=use.kind,
+        name=use.name,
+        word="outcome unknown" if use.outcome == "unknown" else use.outcome,
+        style=_STYLES.get(use.outcome, "bad"),
+        remarks=(
+            *(["late"] if is_late else []),
+            *("served again, not run" for each in use.after if each.type == "call.served"),
+        ),
+        arguments=tuple(_list_arguments(use, cutter)),
+        statements=_list_deciders(use),
+        results=tuple(_list_results(use, cutter)),
+        is_open=end is None,
+    )
+
+
+# --- deciders --------------------------------------------------------------------------------------------------------
+
+
+def _list_deciders(use: Use) -> tuple[Statement, ...]:
+    """Return the deciders of a call; a denial comes first."""
+    denials = [_build_denial(use.end.payload)] if use.intent is None and use.end is not None else []
+    answers = [statement for event in use.gate_events for statement in _list_gate_answers(event)]
+    return (*denials, *answers) or (Statement(_NOBODY),)
+
+
+def _build_denial(payload: Mapping[str, Any]) -> Statement:
+    reason, code, by = show(payload.get("reason")), show(payload.get("code")), payload.get("by")
     if not isinstance(by, dict):
-        return ""
+        return Statement(reason, code)
     who = next((f"{kind} {show(by[kind])}" for kind in ("hook", "policy", "skill", "scope") if kind in by), "a rule")
-    place = by.get("rule", by.get("place"))
-    where = "" if place in (None, "") else f" {render_tag('code', escape_text(show(place)))}"
-    return f" — decided by {escape_text(who)}{where}"
+    return Statement(f"{reason} — decided by {who}", code, _format_place(by.get("rule", by.get("place"))))
 
 
-def _format_observed(event: Event) -> str:
-    return " (observed only, not binding)" if event.payload.get("enforcement") == "observe" else ""
+def _list_gate_answers(event: Event) -> list[Statement]:
+    if event.type.startswith("approval."):
+        return [Statement(_format_person(event))]
+    if event.type == "schema.violation":
+        return [Statement(f"schema: {show(event.payload.get('errors'))}")]
+    answers = list(_list_answers(event))
+    if answers and event.payload.get("enforcement") == "observe":
+        answers[-1] = attrs.evolve(answers[-1], note=_OBSERVED)
+    return answers
+
+
+def _list_answers(event: Event) -> Iterator[Statement]:
+    """Yield the answers of one round of hooks or policies, with the place of each rule."""
+    asked = event.payload.get("asked")
+    if not isinstance(asked, list):
+        yield Statement(show(asked))
+        return
+    for each in asked:
+        if isinstance(each, dict):
+            who = next((f"{kind} {show(each[kind])}" for kind in ("hook", "policy") if kind in each), "somebody")
+            reason = f": {show(each['reason'])}" if each.get("reason") else ""
+            text = f"{who} answered {show(each.get('decision'))}{reason}"
+            yield Statement(text, place=_format_place(each.get("rule")))
+
+
+def _format_place(place: Any) -> str:
+    return "" if place in (None, "") else show(place)
 
 
 def _format_person(event: Event) -> str:
@@ -77,50 +154,26 @@ def _format_person(event: Event) -> str:
     return f"{word}{who}{why} (request {show(payload.get('approval'))[:8]})"
 
 
-def render_call(use: Use, payloads: PayloadRenderer) -> str:
-    """Return one call, folded: its arguments, its deciders, its outcome."""
-    event = use.first
-    took = "" if use.milliseconds is None else f" in {use.milliseconds} ms"
-    word = "outcome unknown" if use.outcome == "unknown" else use.outcome
-    served = "".join(render_chip("served again, not run", "odd") for each in use.after if each.type == "call.served")
-    late = render_chip("late", "odd") if use.has_result and use.end is not None and use.end.payload.get("late") else ""
-    outcome = render_chip(word, _LOOKS.get(use.outcome, "bad"))
-    line = f"{render_chip(use.kind)} <b>{escape_text(use.name)}</b> {outcome}{late}{served}"
-    parts = [
-        f'<p class="note">{escape_text(event.ts)}{took}, <a href="#e{event.seq}">event {event.seq}</a></p>',
-        *_render_args(use, payloads),
-        _render_labelled("Who decided", render_tag("p", build_decision_row(use)[1][3])),
-        *_render_outcome(use, payloads),
-    ]
-    return f"<details><summary>{'· ' * min(use.depth, 8)}{line}</summary>{''.join(parts)}</details>"
+# --- arguments and results -------------------------------------------------------------------------------------------
 
 
-def _render_args(use: Use, payloads: PayloadRenderer) -> Iterator[str]:
+def _list_arguments(use: Use, cutter: PayloadCutter) -> Iterator[_Labelled]:
     """Yield the arguments; for a request to a model its messages as written, and then the rest."""
     messages = use.args.get("messages") if isinstance(use.args, dict) else None
     if use.kind != "model" or not isinstance(messages, list):
-        yield _render_labelled("Arguments", payloads.render(use.args))
+        yield "Arguments", cutter.cut(use.args)
         return
     for message in messages:
         members = message if isinstance(message, dict) and not is_sealed(message) else {"content": message}
-        yield _render_labelled(show(members.get("role", "message")), payloads.render(members.get("content")))
+        yield show(members.get("role", "message")), cutter.cut(members.get("content"))
         if members.get("tool_calls"):
-            yield _render_labelled("tool calls", payloads.render(members["tool_calls"]))
-    yield _render_labelled(
-        "The rest of the request", payloads.render({k: v for k, v in use.args.items() if k != "messages"})
-    )
+            yield "tool calls", cutter.cut(members["tool_calls"])
+    yield "The rest of the request", cutter.cut({k: v for k, v in use.args.items() if k != "messages"})
 
 
-def _render_outcome(use: Use, payloads: PayloadRenderer) -> Iterator[str]:
-    if use.intent is None:
+def _list_results(use: Use, cutter: PayloadCutter) -> Iterator[_Labelled]:
+    if use.intent is None or use.end is None:
         return
-    if use.end is None:
-        yield render_tag("p", "No outcome was recorded: nobody knows whether it happened.", class_="odd")
-        return
-    yield _render_labelled("Result" if use.has_result else "Error", payloads.render(use.result))
+    yield "Result" if use.has_result else "Error", cutter.cut(use.result)
     for event in use.after:
-        yield _render_labelled(event.type, payloads.render(dict(event.payload)))
-
-
-def _render_labelled(name: str, content: str) -> str:
-    return f'<p class="note">{escape_text(name)}</p>{content}'
+        yield event.type, cutter.cut(dict(event.payload))

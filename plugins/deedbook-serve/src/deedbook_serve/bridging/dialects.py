@@ -13,9 +13,9 @@ import attrs
 import orjson
 
 from deedbook.contract import Json, Object
+from deedbook.contract.pointers import find_value
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, fault
-from deedbook.format.pointers import find_value
 from deedbook_serve.agents import GATES, TOOL_MOMENTS, CodingAgent, Event, Form, Kind, Moment
 
 _MAX_NAME: Final = 256

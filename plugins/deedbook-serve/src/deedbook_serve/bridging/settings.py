@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.contract.pointers import find_value, split_pointer
 from deedbook.format.canonical import parse
 from deedbook.format.errors import DeedbookError, IntakeError, fault
-from deedbook.format.pointers import find_value, split_pointer
 from deedbook_serve.agents import GATES, TOOL_MOMENTS, CodingAgent, Event
 
 CLIENT: Final = "bridging/client.py"
