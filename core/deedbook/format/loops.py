@@ -59,7 +59,7 @@ def _run(made: Coroutine[Any, Any, T]) -> T:
     """Run *made* on a loop of its own; after an interrupt before it began, Python does not warn that it never did."""
     runner = asyncio.Runner()
     try:
-        with _signals_held():
+        with _hold_signals():
             runner.get_loop()
         return runner.run(made)
     finally:
@@ -68,7 +68,7 @@ def _run(made: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
+def _hold_signals() -> Iterator[None]:
     """Let signals that end the work take effect afterwards: a loop that is half built cannot be closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
