@@ -327,7 +327,7 @@ def test_two_lists_in_one_front_matter_set_the_skill_aside(lab, run):
     text = f"---\nname: go\ndescription: Goes.\nallowed-tools: echo\nallowed-tools: echo {FORBIDDEN}\n---\n"
     lab.skill = lambda name, **more: lab.write(f"skills/{name}/SKILL.md", text)
     refused(lab, run(lambda run: code(run.call, FORBIDDEN, {"text": "x"})))
-    assert "duplicate key" in "".join(lab.kernel().opened.charter.set_aside)
+    assert "duplicate key" in "".join(lab.kernel().active_charter.charter.set_aside)
 
 
 # --- what is meant to work --------------------------------------------------------------------------------------------

@@ -1,16 +1,20 @@
 """Approvals: a call that a person has to decide is parked, answered by somebody else with a key, and performed once."""
 
 import asyncio
+import inspect
 import os
 import signal
+import sys
 import threading
 import time
 
 import pytest
+from commandline import SECONDS, until
 from persons import approving
 
 from deedbook import Err, Ok, allow, ask, deny, transform
 from deedbook.approvals.answering import answer, open_queue
+from deedbook.call.approval_wait import ApprovalWait
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
@@ -248,11 +252,12 @@ def test_second_answer_is_refused(office):
     refused("APPROVAL_ANSWERED", answered, office, identity)
 
 
-def test_expired_request_is_neither_answered_nor_performed(office):
-    office.settings(approvals={"expires_s": 1})
+def test_expired_request_is_neither_answered_nor_performed(office, monkeypatch):
+    office.settings(approvals={"expires_s": 3600})
     first, second = park(office), park(office, {"to": "eve"})
     answered(office, first)
-    time.sleep(1.1)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3601)
     refused("APPROVAL_EXPIRED", answered, office, second)
     refused("APPROVAL_EXPIRED", perform, office, first)
 
@@ -274,28 +279,33 @@ def test_unknown_request_is_said_to_be_unknown(office):
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
+def filed(lab):
+    """Return the ids of the requests in the queue."""
+    try:
+        with open_queue(lab.state) as waiting:
+            return [each.id for each in waiting]
+    except DeedbookError:
+        return []
+
+
 def soon(lab, **options):
     """Answer the next request that is filed, from another thread."""
-
-    def work():
-        while True:
-            try:
-                with open_queue(lab.state) as waiting:
-                    found = [each.id for each in waiting]
-            except DeedbookError:
-                found = []
-            if found:
-                return answered(lab, found[-1], **options)
-            time.sleep(0.02)
-
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=lambda: answered(lab, until(lambda: filed(lab))[-1], **options))
     thread.start()
     return thread
 
 
+def is_waiting(thread):
+    """Return whether *thread* waits for the answer to a request: the generator that waits has yielded a pause."""
+    frame = sys._current_frames().get(thread.ident)
+    while frame is not None and frame.f_code is not ApprovalWait.wait.__code__:
+        frame = frame.f_back
+    return frame is not None and inspect.getgeneratorstate(frame.f_locals["waiting"]) == inspect.GEN_SUSPENDED
+
+
 @pytest.mark.parametrize("way", ["sync", "async"])
 def test_call_that_waits_goes_on_with_the_answer(office, ran, way):
-    with office.session(wait=30) as session:
+    with office.session(wait=SECONDS) as session:
         thread = soon(office)
         if way == "sync":
             result = session.call("pay", {"to": "bob"})
@@ -310,7 +320,7 @@ def test_call_that_waits_goes_on_with_the_answer(office, ran, way):
 
 
 def test_call_that_waits_is_denied_by_a_refusal(office, ran):
-    with office.session(wait=30) as session:
+    with office.session(wait=SECONDS) as session:
         thread = soon(office, approve=False, note="no")
         result = session.call("pay", {"to": "bob"})
         thread.join()
@@ -328,56 +338,69 @@ def test_waiting_ends_and_the_request_stays(office, ran):
 
 
 def test_request_expires_while_it_is_waited_for(office):
-    office.settings(approvals={"expires_s": 1})
-    with office.session(wait=30) as session:
+    office.settings(approvals={"expires_s": 3600})
+    passed = [0.0]
+
+    def pass_time(event):
+        if event.type == "approval.requested":
+            passed[0] = 3601
+
+    with office.session(wait=SECONDS, clock=lambda: time.time() + passed[0]) as session:
+        session.ledger.subscribe(pass_time)
         result = session.call("pay", {"to": "bob"})
     assert result.error.code == "APPROVAL_EXPIRED"
     assert "approval.expired" in office.types()
 
 
 def test_event_loop_is_free_while_a_call_waits(office):
-    ticks = []
-
     async def both(session):
         waiting = asyncio.ensure_future(session.acall("pay", {"to": "bob"}))
-        while not waiting.done():
-            ticks.append(1)
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, lambda: filed(office))
+        for _ in range(100):  # a call that kept the loop would let nothing else run before it is answered
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        answered(office, filed(office)[-1])
         return await waiting
 
-    with office.session(wait=0.5) as session:
-        asyncio.run(both(session))
-    assert len(ticks) > 5
+    with office.session(wait=SECONDS) as session:
+        assert asyncio.run(asyncio.wait_for(both(session), SECONDS)) == Ok({"paid": "bob"})
 
 
 def test_task_that_is_cancelled_while_it_waits_withdraws(office):
     async def cancelled(session):
         waiting = asyncio.ensure_future(session.acall("pay", {"to": "bob"}))
-        await asyncio.sleep(0.4)
+        await asyncio.to_thread(until, lambda: filed(office))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
-    with office.session(wait=30) as session:
-        asyncio.run(cancelled(session))
+    with office.session(wait=SECONDS) as session:
+        asyncio.run(asyncio.wait_for(cancelled(session), SECONDS))
     assert "approval.withdrawn" in office.types()
     identity = office.payload("approval.requested")["approval"]
     refused("APPROVAL_WITHDRAWN", answered, office, identity)
 
 
 def test_interrupt_while_it_waits_withdraws(office):
-    with office.session(wait=30) as session:
-        timer = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+    main = threading.current_thread()
+
+    def interrupt():
+        until(lambda: is_waiting(main))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with office.session(wait=SECONDS) as session:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
         with pytest.raises(KeyboardInterrupt):
             session.call("pay", {"to": "bob"})
+        thread.join()
     assert office.types()[1:-1] == ["approval.requested", "approval.withdrawn", "tool.denied"]
     assert office.payload("tool.denied")["code"] == "CANCELLED"
 
 
 def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
     """Somebody runs what somebody else waits for: one of both performs it."""
-    with office.session(wait=30) as session:
+    with office.session(wait=SECONDS) as session:
         results = []
 
         def race():

@@ -41,9 +41,9 @@ PURE = (
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "format.schema_cost", "format.entries", "format.folds",
-    "format.families", "format.lint", "format.event_text", "plugins.routing.bm25", "plugins.routing.fit",
-    "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions", "policy.facts",
-    "policy.fitting", "policy.judge", "policy.match", "policy.zones",
+    "format.families", "format.lint", "format.event_text", "format.pointers", "plugins.routing.bm25",
+    "plugins.routing.fit", "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions",
+    "contract.facts", "policy.fitting", "policy.judge", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}
@@ -252,11 +252,15 @@ def test_projects_import_only_what_they_declare():
 
 
 ROOMS_OF_FEATURES = {
-    "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.schema",
-                                 "policy.facts", "policy.gates", "policy.match"),
+    "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.pointers", "format.schema",
+                                 "contract.facts", "policy.gates", "policy.match"),
+    "deedbook-provider-recorded": ("format.pointers",),
+    "deedbook-provider-rules": ("format.pointers",),
+    "deedbook-tool-http": ("format.pointers",),
+    "deedbook-tool-standard": ("format.pointers",),
 }  # fmt: skip
-"""What first-party distributions may import of the kernel beside its contract: canonical JSON, errors and schemas, and
-the one match grammar, with the facts and tags that policies look at."""
+"""What first-party distributions may import of the kernel beside its contract: canonical JSON, errors, schemas and JSON
+pointers, and the one match grammar, with the facts and tags that policies look at."""
 
 
 def test_plugins_import_only_the_public_contract():

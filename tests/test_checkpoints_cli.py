@@ -82,8 +82,8 @@ def test_settings_are_read_with_the_keys_that_their_files_hold(lab):
     }  # fmt: skip
     assert {".system/log.pub", ".system/w.pub"} <= found.digests.keys()
     with lab.kernel() as kernel:
-        assert kernel.opened.charter.document["checkpoints"] == found.checkpoints
-        read = CheckpointSettings.read(kernel.opened.charter.document["checkpoints"], kernel.site.root)
+        assert kernel.active_charter.charter.document["checkpoints"] == found.checkpoints
+        read = CheckpointSettings.read(kernel.active_charter.charter.document["checkpoints"], kernel.site.root)
         assert (read.every_events, read.every_seconds, read.before) == (5, 1.5, {"write"})
         assert str(read.key).endswith("/log.key")
 
@@ -91,7 +91,7 @@ def test_settings_are_read_with_the_keys_that_their_files_hold(lab):
 def test_settings_that_say_nothing_leave_the_charter_as_it_was(lab):
     assert settings(lab).checkpoints == {}
     with lab.kernel() as kernel:
-        assert "checkpoints" not in kernel.opened.charter.document
+        assert "checkpoints" not in kernel.active_charter.charter.document
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_wrong_settings_are_refused_with_their_place(lab, said):
 )
 def test_changes_of_settings_are_looser_or_tighter(lab, said, way, text):
     with lab.kernel() as kernel:
-        old = kernel.opened.charter.document
+        old = kernel.active_charter.charter.document
     new = json.loads(encode({**old, "checkpoints": said}))
     (found,) = getattr(compare(old, new), way)
     assert text in found

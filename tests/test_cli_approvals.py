@@ -153,7 +153,7 @@ def test_an_approval_of_an_agents_own_tool_is_left_to_the_agent_and_not_used_up(
     call = ("call", "claude-code/Bash", "--args", '{"command":"ls"}', "--json")
     identity = desk.run(*call, status=3).fits("output_call_v1")["denied"][0]["approval"]
     said = desk.run("approvals", "approve", identity, status=0).err
-    assert "let the agent ask again: its same call takes the approval over" in said
+    assert "let the agent ask again: the same call then uses the approval" in said
     assert "approvals run" not in said
     before = desk.sessions()
     refused = desk.run("approvals", "run", identity, status=1).err

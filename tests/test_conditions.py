@@ -8,9 +8,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deedbook.format.pointers import MEMBER_POINTER
 from deedbook.policy.conditions import (
     ABSENT,
-    POINTER,
     condition_tests,
     conjunction,
     glob_test,
@@ -65,7 +65,7 @@ def test_pointer_to_nothing_is_absent(pointer):
 
 @pytest.mark.parametrize("pointer", ["", "a", "/a~", "/a~2", "a/b"])
 def test_pointer_pattern_refuses_what_is_no_pointer(pointer):
-    assert re.fullmatch(POINTER, pointer) is None
+    assert re.fullmatch(MEMBER_POINTER, pointer) is None
 
 
 # --- equality and ranges ----------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_bundle_of_another_ledger_is_refused(tmp_path, book):
 def test_bundle_before_any_context_is_refused(tmp_path, book):
     book.events.clear()
     save(RunContext(state="CREATED", task="t", source="s"), book.ledger(tmp_path), tmp_path / "run.json")
-    assert refusal(tmp_path).startswith("the bundle says something else")
+    assert refusal(tmp_path).startswith("the bundle differs from the ledger")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_bundle_that_was_changed_is_refused(tmp_path, book, old, new):
     changed = path.read_bytes().replace(old, new, 1)
     assert changed != path.read_bytes()
     path.write_bytes(changed)
-    assert refusal(tmp_path).startswith("the bundle says something else")
+    assert refusal(tmp_path).startswith("the bundle differs from the ledger")
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'"head"', b"{}", b"\xff", b'{"head":1}', b"[" * 2000])
@@ -168,7 +168,7 @@ def test_ledger_that_lost_a_line_refuses_the_bundle(tmp_path, book, at):
     ledger = tmp_path / ".events.jsonl"
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:at] + lines[at + 1 :]))
-    assert refusal(tmp_path).startswith("the line's hashes do not fit")
+    assert refusal(tmp_path).startswith("the line's hashes do not match")
 
 
 @pytest.mark.parametrize("cut", [1, 200])

@@ -8,7 +8,7 @@ import pytest
 from agreeing import differences, javascript
 from commandline import Place, starter
 
-from deedbook.call.queue import Waiting
+from deedbook.call.queue import ApprovalQueue
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.reader import Follower, read
@@ -110,7 +110,7 @@ def test_readers_that_follow_go_on_in_the_new_file(place):
     with Folder.at(name.parent) as folder:
         follow = Follower(folder.open(name.name), place=str(name))
     before = len(list(follow()))
-    with TaskBook.open(state) as book, Waiting.of(state) as waiting:
+    with TaskBook.open(state) as book, ApprovalQueue.of(state) as waiting:
         (task,) = book
         excise(site, "workspace", found(place, "task.ended")[0], reason="x", by="local")
         later = list(follow())

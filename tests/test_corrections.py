@@ -156,7 +156,7 @@ def test_change_that_does_not_fit_is_refused(change):
     (["3", "--set", "/args=1"], "the result would be no valid tool.call"),
     (["3", "--set", "/args/text"], "has no `=`"),
     (["3", "--set", "/args/text=no json"], "not acceptable JSON"),
-    (["3"], "there is nothing to say otherwise"),
+    (["3"], "the patch is empty"),
     (["3", "--set", "/args/text=1", "--as", "nobody"], "principal 'nobody' is not declared"),
 ])  # fmt: skip
 def test_amendment_that_cannot_be_is_refused_and_nothing_is_written(place, args, why):

@@ -12,8 +12,9 @@ from ruamel.yaml import YAML
 
 from deedbook.format import canonical
 from deedbook.format.errors import SourceError
+from deedbook.format.pointers import join_pointer
 from deedbook.workspace import documents
-from deedbook.workspace.documents import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_front_matter, parse_yaml, pointer
+from deedbook.workspace.documents import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_front_matter, parse_yaml
 
 
 @pytest.fixture(params=["libyaml", "pure"])
@@ -265,7 +266,7 @@ def test_the_place_of_every_key_is_where_the_key_stands(value):
     text = "".join(f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(items)}\n" for key, items in value.items())
     document = parse_yaml((text or "{}").encode(), "f")
     for key in value:
-        _, line, column = document.place(pointer(key), key=True).split(":")
+        _, line, column = document.place(join_pointer(key), key=True).split(":")
         rest = text.split("\n")[int(line) - 1][int(column) - 1 :]
         assert rest.startswith(json.dumps(key, ensure_ascii=False))
 

@@ -44,7 +44,7 @@ def test_feature_gets_its_settings_and_records_before_the_session_ends(lab):
 def test_charter_names_the_feature_its_settings_and_its_event_types(lab):
     lab.offer("feature", "shop", feature(text="{n} sold", layer="L2"))
     lab.settings(features={"shop": {"n": 3}})
-    document = lab.kernel().opened.charter.document
+    document = lab.kernel().active_charter.charter.document
     assert document["features"]["shop"]["settings"] == {"n": 3}
     row = document["records"]["x.shop.counted"]
     assert (row["text"], row["layer"], row["by"]) == ("{n} sold", "L2", "feature/shop")
@@ -53,7 +53,7 @@ def test_charter_names_the_feature_its_settings_and_its_event_types(lab):
 
 
 def test_charter_without_features_has_no_member_for_them(lab):
-    assert {"features", "records"}.isdisjoint(lab.kernel().opened.charter.document)
+    assert {"features", "records"}.isdisjoint(lab.kernel().active_charter.charter.document)
 
 
 def test_installed_feature_that_is_not_named_takes_no_part(lab):

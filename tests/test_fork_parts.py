@@ -3,9 +3,9 @@
 import pytest
 from commandline import Place
 
-from deedbook.call.continuation.differences import differences
+from deedbook.call.continuation.differences import find_differences
 from deedbook.call.continuation.parent import read_parent
-from deedbook.call.continuation.work import work
+from deedbook.call.continuation.work import list_work
 from deedbook.format.errors import LedgerError
 from deedbook_inspect.forking.fork import plan_fork
 
@@ -43,19 +43,19 @@ def test_work_of_a_session_is_what_it_was_asked_and_not_what_it_did(greeting):
         session.submit("just told")
         session.call("echo", {"text": "x"})
         session.call("nothing", {})
-    asked = [(task.kind, task.text or task.ability) for task in work(read_parent(greeting.ledger(session)))]
+    asked = [(task.kind, task.text or task.ability) for task in list_work(read_parent(greeting.ledger(session)))]
     assert asked == [("run", "hello there"), ("submit", "just told"), ("call", "echo"), ("call", "nothing")]
 
 
 def test_differences_name_every_place():
     before = {"a": 1, "b": [1, {"c": None}], "s": {"$sealed": "x", "size": 1}, "same": [1, 2.5, "x"]}
     now = {"a": True, "b": [1, {"c": 0}, 3], "s": {"$sealed": "y", "size": 1}, "same": [1, 2.5, "x"]}
-    assert [(each.path, each.before, each.now) for each in differences(before, now)] == [
+    assert [(each.path, each.before, each.now) for each in find_differences(before, now)] == [
         ("/a", "1", "true"),
         ("/b/1/c", "null", "0"),
         ("/b/2", None, "3"),
     ]
-    assert [str(each) for each in differences(1, "1")] == ['the whole: recorded 1, now "1"']
+    assert [str(each) for each in find_differences(1, "1")] == ['the whole: recorded 1, now "1"']
 
 
 def test_command_forks_a_run_and_says_what_was_served(place: Place):

@@ -178,7 +178,7 @@ def test_charter_has_the_sections_and_says_which_changed(lab):
     entry = first.bindings.charter.document["guides"][".system/ROUTING.md#a"]
     assert (entry["abilities"], entry["place"]) == (["echo"], ".system/ROUTING.md:1")
     lab.guide("# A\n\n`echo`!\n\n# B\n\nnew\n")
-    told = lab.kernel().opened.changes
+    told = lab.kernel().active_charter.changes
     assert "guide .system/ROUTING.md#a changed" in told.other
     assert "guide .system/ROUTING.md#b is new" in told.other
     assert not told.looser
@@ -216,5 +216,5 @@ def test_a_skill_loader_is_asked_before_there_is_a_charter_and_gets_no_catalogue
 
     lab.offer("skill", "early", Loader)
     lab.settings(skills={"loaders": ["early"]})
-    with pytest.raises(BindingError, match="no catalogue where the charter is not made yet"):
+    with pytest.raises(BindingError, match="no catalogue before the charter is compiled"):
         lab.kernel()

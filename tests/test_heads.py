@@ -263,7 +263,7 @@ def test_session_whose_folder_was_removed_before_it_was_locked_does_not_begin(co
         return ledger
 
     monkeypatch.setattr(Ledger, "create", late)
-    with open_kernel(copy.path) as kernel, pytest.raises(LedgerError, match="Begin again"):
+    with open_kernel(copy.path) as kernel, pytest.raises(LedgerError, match="Start it again"):
         kernel.session()
 
 

@@ -323,7 +323,7 @@ def test_subscribers_that_fail_break_the_ledger(tmp_path):
     ledger = begin(tmp_path)
     ledger.subscribe(fail)
     for _ in range(2):
-        with pytest.raises(LedgerError, match="live state is not the ledger's any more") as caught:
+        with pytest.raises(LedgerError, match="live state differs from the ledger") as caught:
             ledger.append([note(ledger)])
         assert code(caught) == "LEDGER_BROKEN"
     ledger.close()

@@ -90,7 +90,7 @@ def test_failing_write_is_cut_back_and_not_acknowledged(tmp_path, monkeypatch, p
     before = (tmp_path / NAME).read_bytes()
     with monkeypatch.context() as patch:
         failing(patch, half_then_fail)
-        with pytest.raises(LedgerError, match="the ledger is as it was") as caught:
+        with pytest.raises(LedgerError, match="the ledger is unchanged") as caught:
             ledger.append([note(ledger)])
     assert caught.value.error.retryable
     assert (tmp_path / NAME).read_bytes() == before

@@ -18,7 +18,7 @@ from commandline import ROOT, Place
 from test_docs import blocks, definitions
 
 from deedbook.cli.common import KINDS
-from deedbook.plugins.groups import GROUPS
+from deedbook.plugins.groups import ENTRY_POINTS
 
 PAGES = ROOT / "docs" / "plugins"
 
@@ -52,6 +52,7 @@ NAMES = {
     "policy": "quota",
     "skill": "listed",
     "pack": "calm",
+    "feature": "call-count",
 }
 WORKS = {
     "tool": (["call", "word-count", "--args", '{"text": "three short words"}'], 0, '"words": 3'),
@@ -65,6 +66,7 @@ WORKS = {
     "policy": (["call", "echo", "--args", '{"text": "hi"}'], 3, "0 of 0 calls are used"),
     "skill": (["skills"], 0, "greet"),
     "pack": (["call", "echo", "--args", '{"text": "hi"}'], 3, "no rule matches"),
+    "feature": (["call", "echo", "--args", '{"text": "hi"}'], 0, '"text": "hi"'),
 }  # fmt: skip
 """What is tried with each kind, its exit status, and what it says."""
 
@@ -85,8 +87,8 @@ def made(request, tmp_path):
 
 
 def test_kinds_are_those_that_have_a_group():
-    assert set(KINDS) == set(GROUPS) == set(NAMES)
-    assert set(KINDS) == {path.stem for path in PAGES.glob("*.md")} - {"README", "feature"}
+    assert set(KINDS) == set(ENTRY_POINTS) == set(NAMES)
+    assert set(KINDS) == {path.stem for path in PAGES.glob("*.md")} - {"README"}
 
 
 # --- what it writes ---------------------------------------------------------------------------------------------------
@@ -100,6 +102,8 @@ def test_plugin_is_built_installed_locked_and_used(made):
     made.place.run("lock", "--editable", status=0)  # the tools of this checkout are installed in place
     ran = made.place.run(*argv, status=status)
     assert says in ran.out + ran.err
+    if made.kind == "feature":  # what it does is seen in the session's ledger
+        assert "x.call_count.counted  apollo, calls: 1" in made.place.run("tree", "last", status=0).out
     lock = (made.place.path / ".system/deedbook.lock").read_text()
     assert re.search(rf'deedbook-{made.kind}-{made.name}"?:[\s\S]*?[0-9a-f]{{64}}', lock)
 
@@ -107,6 +111,9 @@ def test_plugin_is_built_installed_locked_and_used(made):
 @pytest.mark.campaign(keep=1)
 def test_plugin_passes_its_own_test_once_it_is_installed(made):
     site = packing.install(made.place, packing.wheel(made.folder))
+    around = made.folder.parent  # another project, such as a clone of this one, whose tests have nothing to do with it
+    (around / "conftest.py").write_text('raise RuntimeError("this is the conftest of another project")\n')
+    (around / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--an-option-of-another-project"\n')
     tried = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", made.folder],
         cwd=made.folder.parent,
@@ -115,7 +122,7 @@ def test_plugin_passes_its_own_test_once_it_is_installed(made):
         text=True,
         check=False,
     )
-    assert tried.returncode == 0, tried.stdout
+    assert tried.returncode == 0, tried.stdout + tried.stderr
     assert re.search(r"\d+ passed", tried.stdout)
 
 
@@ -131,8 +138,8 @@ def test_plugin_says_how_to_go_on(made, tmp_path):
 def test_plugin_is_small_and_one_project(made):
     project = tomllib.loads(made.files()["pyproject.toml"])
     assert project["project"]["name"] == made.folder.name
-    assert list(project["project"]["entry-points"]) == [GROUPS[made.kind]]
-    assert list(project["project"]["entry-points"][GROUPS[made.kind]]) == [made.name]
+    assert list(project["project"]["entry-points"]) == [ENTRY_POINTS[made.kind]]
+    assert list(project["project"]["entry-points"][ENTRY_POINTS[made.kind]]) == [made.name]
     lines = made.files()[made.module].splitlines()
     assert len(lines) <= (20 if made.kind == "tool" else 45)
     assert max(map(len, lines)) <= 120
@@ -168,7 +175,8 @@ def test_name_that_holds_the_kind_is_refused_with_what_it_would_become(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("tool", "none"), ("tool", "host"), ("policy", "call"), ("skill", "iterator")]
+    ("kind", "name"),
+    [("tool", "none"), ("tool", "host"), ("policy", "call"), ("skill", "iterator"), ("feature", "path")],
 )
 def test_name_that_python_or_the_contract_has_already_becomes_another_class(tmp_path, kind, name):
     new(tmp_path, kind, name)
@@ -227,6 +235,7 @@ SIGNATURES = {
     "hook": {"GateSpec", "Decision"},
     "policy": {"GateSpec", "Gate"},
     "skill": {"GateSpec", "Skills", "Skill"},
+    "feature": {"FeatureSpec", "FeatureHooks"},
 }
 
 
@@ -236,7 +245,7 @@ def test_page_has_the_exact_signature(kind):
     shown = definitions(
         "\n".join(block.text for block in blocks(page) if "class " in block.first or "@" in block.first)
     )
-    rooms = (ROOT / f"core/deedbook/contract/{name}.py" for name in ("plugins", "flow"))
+    rooms = (ROOT / f"core/deedbook/contract/{name}.py" for name in ("plugins", "flow", "features"))
     known = definitions("\n".join(room.read_text(encoding="utf-8") for room in rooms))
     assert shown.keys() >= SIGNATURES[kind]
     assert shown == {name: known[name] for name in shown}
@@ -244,4 +253,4 @@ def test_page_has_the_exact_signature(kind):
 
 def test_index_lists_the_page_of_every_kind():
     listed = re.findall(r"\]\(([a-z]+)\.md\)", (PAGES / "README.md").read_text(encoding="utf-8"))
-    assert listed == [*KINDS, "feature"]
+    assert listed == [*KINDS]

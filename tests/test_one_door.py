@@ -39,7 +39,7 @@ NO_EFFECT = {
         "session": "begins a session",
         "principal": "reads the charter",
         "client": "reads the charter",
-        "parking": "is where calls wait for a person",
+        "pending_calls": "is where calls wait for a person",
         "recover": "ends what dead processes left, and records it",
         "close": "lets go of the workspace",
     },
@@ -59,7 +59,7 @@ NO_EFFECT = {
     },
     Door: {
         "open": "is a table",
-        "hearing": "is where calls wait for a person",
+        "approval_wait": "is where calls wait for a person",
         "refuse": "records a refusal",
         "close": "records what is unknown",
     },

@@ -243,7 +243,7 @@ def test_session_with_missing_lines_is_left_as_it_is_and_reported(begin, bare, l
     assert file.read_bytes() == b""
     assert not lost.parent.exists()
     assert {each["session_id"] for each in own(place, "system.boot")[-1].payload["refused"]} == {cut, gone}
-    assert [line for line in found.lines() if "is left as it is" in line]
+    assert [line for line in found.lines() if "is left unchanged" in line]
 
 
 def test_damaged_session_is_reported_and_not_touched(begin, bare, lab):

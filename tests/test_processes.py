@@ -67,7 +67,7 @@ def test_first_session_of_a_kernel_comes_with_its_boot_and_each_with_its_run(lab
         "kind": "cold",
         "pid": os.getpid(),
         "kernel": "0.1.0",
-        "charter": kernel.opened.charter.digest,
+        "charter": kernel.active_charter.charter.digest,
     }
     for told, session in ((run, first), (other, second)):
         assert told.payload == {

@@ -31,7 +31,7 @@ def judged(
     by: CallRecorder, hooks: Any, policies: Any = (), ability: Any = ABILITIES[0], who: Any = ADA
 ) -> list[Entry]:
     verdict = Verdict(ability, {}, b"{}", hooks=list(hooks), policies=list(policies))
-    return by.judged(verdict, who, {}, "c" * 16)
+    return by.decision_entries(verdict, who, {}, "c" * 16)
 
 
 def without_spans(entries: list[Entry]) -> list[tuple[Any, ...]]:

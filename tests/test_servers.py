@@ -188,13 +188,13 @@ SERVER = {
     ],
 )
 def test_change_of_a_server_is_said(lab, change, way, said):
-    document = dict(lab.kernel().opened.charter.document)
+    document = dict(lab.kernel().active_charter.charter.document)
     old, new = ({**document, "servers": {"it": {**SERVER, **more}}} for more in ({}, change))
     found = compare(old, new)
     assert said in getattr(found, way)
 
 
 def test_charter_from_before_there_were_servers_can_be_compared(lab):
-    document = dict(lab.kernel().opened.charter.document)
+    document = dict(lab.kernel().active_charter.charter.document)
     old = {key: value for key, value in document.items() if key != "servers"}
     assert "server it is new" in compare(old, {**document, "servers": {"it": SERVER}}).other

@@ -69,7 +69,7 @@ def test_signal_that_another_thread_takes_ends_the_runtime(tmp_path: Path):
 def test_process_that_does_not_end_in_time_says_where_it_hangs_and_is_ended():
     ran = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ran.returncode == 1
-    assert ran.stderr.startswith("the test did not end within 0.05 s of being told to; it is ended now")
+    assert ran.stderr.startswith("the test did not end within 0.05 s after the request to stop; it is ended now")
     assert 'File "<string>", line 7 in <module>' in ran.stderr
 
 

@@ -10,13 +10,14 @@ import time
 from contextlib import suppress
 
 import pytest
+from commandline import SECONDS, until
 from persons import approving
 
 from deedbook import Err, Failed, Ok, ask, transform
 from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.call.pending_calls import PendingCalls
-from deedbook.call.queue import Waiting
+from deedbook.call.queue import ApprovalQueue
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.canonical import encode_payload
@@ -61,10 +62,10 @@ def answered(lab, identity, *, approve=True, **options):
     return answer(lab.path, identity, approve=approve, catalogue=lab.catalogue(), **options)
 
 
-def states(lab):
-    """Return how every request of the queue stands."""
+def states(lab, later=0):
+    """Return how every request of the queue stands so many seconds *later*."""
     with open_queue(lab.state) as waiting:
-        return [each.state(timestamp(time.time())) for each in waiting]
+        return [each.state(timestamp(time.time() + later)) for each in waiting]
 
 
 def together(count, work):
@@ -137,18 +138,18 @@ def test_approval_stands_for_exactly_that_call(office, ran, apart):
 
 @pytest.mark.parametrize("end", ["denied", "expired", "withdrawn"])
 def test_what_does_not_stand_is_asked_for_anew(office, ran, end):
-    office.settings(approvals={"expires_s": 1})
+    office.settings(approvals={"expires_s": 3600})
+    later = 3601 if end == "expired" else 0
     identity = asked(office.session())
     if end == "denied":
         answered(office, identity, approve=False)
     elif end == "expired":
         answered(office, identity)
-        time.sleep(1.1)
     else:
         with office.kernel() as kernel, open_queue(office.state) as waiting:
-            kernel.parking().withdraw(waiting.request(waiting.find(identity)), "never mind")
-    assert asked(office.session()) != identity
-    assert (ran, states(office)) == ([], [end, "waiting"])
+            kernel.pending_calls().withdraw(waiting.request(waiting.find(identity)), "never mind")
+    assert asked(office.session(clock=lambda: time.time() + later)) != identity
+    assert (ran, states(office, later)) == ([], [end, "waiting"])
 
 
 def test_answer_that_does_not_count_is_not_taken_over_and_does_not_block(office, ran):
@@ -161,7 +162,7 @@ def test_answer_that_does_not_count_is_not_taken_over_and_does_not_block(office,
         said = {"answer": "approve", "approver": "ada", "ledger": ledger.session_id, "at": ledger.now(), "nonce": "0"}
         payload = statement(waiting.request(pending), other, {**said, "note": ""})
         entry = Entry(
-            label("approval.answered", "user", "ada"), ledger.span(), pending.asked.span, encode_payload(payload)
+            label("approval.answered", "user", "ada"), ledger.span(), pending.requested.span, encode_payload(payload)
         )
         ledger.append([entry], durable=True)
     anew = asked(office.session())
@@ -251,17 +252,16 @@ def test_request_that_waits_is_told_again_and_not_filed_twice(office):
 
 def test_who_asks_again_waits_for_the_request_of_somebody_else(office, ran):
     identity = asked(office.session())
-    session = office.session(wait=30)
-    timer = threading.Timer(0.2, answered, (office, identity))
-    timer.start()
+    session = office.session(wait=SECONDS)
+    thread = answering(office, session, identity)
     assert session.call("pay", BOB) == Ok({"paid": "bob"})
-    timer.join()
+    thread.join()
     assert (ran, states(office)) == ([BOB], ["used"])
 
 
 def test_who_asked_first_withdraws_only_for_themselves(office, ran):
     """The others, who waited for the same answer, ask anew, and wait on."""
-    first, second = office.session(wait=0.6), office.session(wait=30)
+    first, second = office.session(wait=SECONDS), office.session(wait=SECONDS)
     results = []
     threads = [
         threading.Thread(target=lambda each=each: results.append(each.call("pay", BOB))) for each in (first, second)
@@ -270,7 +270,7 @@ def test_who_asked_first_withdraws_only_for_themselves(office, ran):
     waits_for(lambda: states(office) == ["waiting"])
     threads[1].start()
     waits_for(lambda: len(requests(second)) == 1)
-    first.door.hearing.closed = True
+    first.door.approval_wait.closed = True
     waits_for(lambda: states(office) == ["withdrawn", "waiting"])
     answered(office, requests(second)[-1])
     for thread in threads:
@@ -281,7 +281,7 @@ def test_who_asked_first_withdraws_only_for_themselves(office, ran):
 
 def test_who_waits_with_somebody_else_does_not_take_their_request_back(office):
     identity = asked(office.session())
-    session = office.session(wait=30)
+    session = office.session(wait=SECONDS)
     thread = threading.Thread(target=session.call, args=("pay", BOB))
     thread.start()
     waits_for(lambda: requests(session) == [identity])
@@ -291,13 +291,25 @@ def test_who_waits_with_somebody_else_does_not_take_their_request_back(office):
 
 
 def waits_for(condition):
-    until = time.monotonic() + 20
-    while True:
+    """Wait until *condition* holds; ledgers are read while they are written, so that it may fail meanwhile."""
+
+    def holds():
         with suppress(DeedbookError):
-            if condition():
-                return
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.01)
+            return condition()
+
+    until(holds)
+
+
+def answering(lab, session, identity):
+    """Approve the request, from another thread, once *session* has asked for it as well."""
+
+    def work():
+        waits_for(lambda: identity in requests(session))
+        answered(lab, identity)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
 
 
 # --- races ------------------------------------------------------------------------------------------------------------
@@ -333,7 +345,7 @@ def test_who_was_not_the_first_to_file_says_so_and_goes_on_with_the_other_reques
             return super().file(request, waiting, now)
 
     kernel = office.kernel()
-    second.door.hearing._parking = Slow(kernel.ledger, kernel.opened.charter)
+    second.door.approval_wait._pending_calls = Slow(kernel.ledger, kernel.active_charter.charter)
     assert asked(second) == asked(first)
     assert office.types(second)[1:] == [
         "approval.requested", "approval.withdrawn", "approval.requested", "tool.denied",
@@ -346,13 +358,17 @@ def test_who_was_not_the_first_to_file_says_so_and_goes_on_with_the_other_reques
 
 def test_only_what_is_recent_is_read_of_the_queue(office):
     session = office.session()
-    asked_for = [asked(session, {"to": name}) for name in ("ann", "ben", "cid") if not time.sleep(0.01)]
+    asked_for = []
+    for name in ("ann", "ben", "cid"):
+        before = timestamp(time.time())
+        until(lambda then=before: timestamp(time.time()) > then)  # each in a millisecond of its own
+        asked_for.append(asked(session, {"to": name}))
     with open_queue(office.state) as waiting:
-        times = [each.asked.ts for each in waiting]
+        times = [each.requested.ts for each in waiting]
     for number, moment in enumerate(times):
-        with Waiting.since(Folder.at(office.state / "workspace"), moment) as waiting:
+        with ApprovalQueue.since(Folder.at(office.state / "workspace"), moment) as waiting:
             assert [each.id for each in waiting] == asked_for[number:]
-    with Waiting.since(Folder.at(office.state / "workspace"), "9999-01-01T00:00:00.000Z") as waiting:
+    with ApprovalQueue.since(Folder.at(office.state / "workspace"), "9999-01-01T00:00:00.000Z") as waiting:
         assert list(waiting) == []
         late = asked(session, {"to": "dan"})
         waiting.refresh()
@@ -366,7 +382,7 @@ def test_line_that_is_being_written_is_read_when_it_is_whole(office):
     place = office.state / "workspace/.events.jsonl"
     whole = place.read_bytes()
     place.write_bytes(whole[:-40])
-    with Waiting.since(Folder.at(place.parent), "2000-01-01T00:00:00.000Z") as waiting:
+    with ApprovalQueue.since(Folder.at(place.parent), "2000-01-01T00:00:00.000Z") as waiting:
         assert waiting.get(identity) is None
         place.write_bytes(whole)
         waiting.refresh()
@@ -375,11 +391,10 @@ def test_line_that_is_being_written_is_read_when_it_is_whole(office):
 
 def test_each_call_may_have_a_patience_of_its_own(office, ran):
     """One that waits in a session that does not, and the reverse."""
-    session, patient = office.session(), office.session(wait=30)
+    session, patient = office.session(), office.session(wait=SECONDS)
     assert patient.call("pay", BOB, wait=0).error.code == "NEEDS_HUMAN"
     (identity,) = requests(patient)
-    timer = threading.Timer(0.2, answered, (office, identity))
-    timer.start()
-    assert asyncio.run(session.acall("pay", BOB, wait=30)) == Ok({"paid": "bob"})
-    timer.join()
+    thread = answering(office, session, identity)
+    assert asyncio.run(session.acall("pay", BOB, wait=SECONDS)) == Ok({"paid": "bob"})
+    thread.join()
     assert ran == [BOB]

@@ -207,7 +207,7 @@ def test_guard_that_refuses_a_run_leaves_the_task_which_may_be_run_again(shop, w
     task = made(tasks)
     refused = tasks.run(task)
     assert (refused.error.code, refused.error.message) == ("GATE_DENIED", "shut")
-    assert refused.told["signals"] == {"ability_guard": [{"hook": "guard", "value": {"open": False}}]}
+    assert refused.details["signals"] == {"ability_guard": [{"hook": "guard", "value": {"open": False}}]}
     seen = tasks.get(task).value
     assert (shop.done, seen.state, seen.code) == ([], "denied", "GATE_DENIED")
     assert seen.message == "hook guard, .system/deedbook.yaml:12: shut"
@@ -307,8 +307,8 @@ def test_task_waits_for_a_person_and_runs_once_when_it_was_approved(asking, work
     parked = tasks.run(task)
     assert parked.error.code == "NEEDS_HUMAN"
     seen = tasks.get(task).value
-    assert (seen.state, seen.approval) == ("waiting", parked.told["approval"])
-    assert tasks.run(task).told["approval"] == seen.approval
+    assert (seen.state, seen.approval) == ("waiting", parked.details["approval"])
+    assert tasks.run(task).details["approval"] == seen.approval
     answer(asking.path, seen.approval, approve=True, catalogue=asking.catalogue())
     assert tasks.run(task).value.result == {"written": 1}
     assert tasks.run(task).value.recorded
@@ -319,7 +319,7 @@ def test_task_that_somebody_else_performs_after_its_approval_is_not_run_again(as
     kernel = asking.kernel()
     tasks = working(kernel=kernel)
     task = made(tasks)
-    approval = tasks.run(task).told["approval"]
+    approval = tasks.run(task).details["approval"]
     answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
     assert perform_once(kernel, approval) == Ok({"written": 1})
     ran = tasks.run(task).value
@@ -332,12 +332,12 @@ def test_an_approval_that_another_call_of_the_same_has_used_is_not_what_became_o
     """Two tasks that are alike wait for one answer; whose effect it allowed is told apart."""
     tasks = working()
     first, second, third = made(tasks), made(tasks), made(tasks)
-    (approval,) = {tasks.run(task).told["approval"] for task in (first, second, third)}
+    (approval,) = {tasks.run(task).details["approval"] for task in (first, second, third)}
     answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
     assert tasks.run(second).value.result == {"written": 1}
-    asked = tasks.run(first).told["approval"]
+    asked = tasks.run(first).details["approval"]
     assert (asked != approval, tasks.get(first).value.state) == (True, "waiting")
-    assert tasks.run(third).told["approval"] == asked
+    assert tasks.run(third).details["approval"] == asked
     answer(asking.path, asked, approve=True, catalogue=asking.catalogue())
     assert isinstance(tasks._session.call("write", {"n": 1}), Ok)
     assert isinstance(tasks.run(first), Err)
@@ -348,8 +348,8 @@ def test_what_was_performed_by_itself_is_that_of_the_task_that_asked_first(askin
     kernel = asking.kernel()
     tasks = working(kernel=kernel)
     first, second = made(tasks), made(tasks)
-    approval = tasks.run(first).told["approval"]
-    assert tasks.run(second).told["approval"] == approval
+    approval = tasks.run(first).details["approval"]
+    assert tasks.run(second).details["approval"] == approval
     answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
     assert perform_once(kernel, approval) == Ok({"written": 1})
     assert tasks.run(second).error.code == "NEEDS_HUMAN"
@@ -362,7 +362,7 @@ def test_request_of_a_task_that_is_deleted_or_changed_is_taken_back(asking, work
     kernel = asking.kernel()
     tasks = working(kernel=kernel)
     task = made(tasks)
-    approval = tasks.run(task).told["approval"]
+    approval = tasks.run(task).details["approval"]
     answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
     assert isinstance(getattr(tasks, way)(task), Ok)
     with pytest.raises(ApprovalError, match="withdrawn"):
@@ -373,8 +373,8 @@ def test_request_of_a_task_that_is_deleted_or_changed_is_taken_back(asking, work
 def test_request_that_a_task_shares_with_one_that_asked_before_stays(asking, working):
     tasks = working()
     first, second = made(tasks), made(tasks)
-    approval = tasks.run(first).told["approval"]
-    assert tasks.run(second).told["approval"] == approval
+    approval = tasks.run(first).details["approval"]
+    assert tasks.run(second).details["approval"] == approval
     assert isinstance(tasks.delete(second), Ok)
     answer(asking.path, approval, approve=True, catalogue=asking.catalogue())
     assert tasks.run(first).value.result == {"written": 1}

@@ -599,4 +599,4 @@ def test_key_of_a_principal_is_found_however_its_path_is_spelled(lab, spelled):
     public = str(SigningKey.generate("ada").public)
     lab.write("keys/ada.pub", f"{public}\n")
     lab.settings(principals={"ada": {"key": spelled, "roles": ["approver"]}})
-    assert lab.kernel().opened.charter.document["principals"]["ada"]["key"] == public
+    assert lab.kernel().active_charter.charter.document["principals"]["ada"]["key"] == public

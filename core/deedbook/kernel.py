@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from .call.identity import CLOSED, Identity
-from .call.origins import Origin
+from .call.origins import SessionOrigin
 from .call.session import Session
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
@@ -92,7 +92,7 @@ class Kernel:
         principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
-        origin: Origin | None = None,
+        origin: SessionOrigin | None = None,
         run: str | None = None,
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
@@ -116,7 +116,7 @@ class Kernel:
             undo.callback(ledger.close)
             session = Session(
                 self.bindings, ledger, who, self.schemas,
-                show=show or _ignore, own=self.ledger, parking=partial(self.pending_calls, wait),
+                show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
                 deferred=wait is None, origin=origin,
                 before_effects=self.features.before_effects(self, ledger, undo),
                 prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),

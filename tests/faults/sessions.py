@@ -280,10 +280,12 @@ class Cases:
                 first,
                 state=state,
                 ledger=ledger,
-                identity=Identity(ledger, state, kernel=VERSION, charter=first.opened.charter.digest, warm=True),
+                identity=Identity(
+                    ledger, state, kernel=VERSION, charter=first.active_charter.charter.digest, warm=True
+                ),
                 log=LogWatch(state, ledger, _settings(first)),
                 features=Features(discover()),
-                held=held.pop_all(),
+                resources=held.pop_all(),
             )
 
     def check(self, fault: Fault, at: int) -> str:

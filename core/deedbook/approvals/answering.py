@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver
-from deedbook.call.queue import LAST, Pending, Waiting, refuse_state
+from deedbook.call.queue import LAST, ApprovalQueue, ApprovalRequest, refuse_state
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.locks import Store, find_current, is_superseded
 from deedbook.contract import Object
@@ -31,7 +31,7 @@ from .keys import KeyRing
 
 MAX_NOTE: Final = 500
 """How many characters an approver's note may have."""
-AGAIN: Final = "let the agent ask again: its same call takes the approval over"
+AGAIN: Final = "let the agent ask again: the same call then uses the approval"
 """How to perform an approved call of an agent's own tool."""
 
 
@@ -43,7 +43,7 @@ def answer(
     approver: str | None = None,
     note: str = "",
     catalogue: Catalogue | None = None,
-) -> Pending:
+) -> ApprovalRequest:
     """Answer the request *name* of the workspace at *path* with the approver's private key, durably.
 
     *name* is an id or its beginning. ``last`` is refused: another request could arrive before it is signed. Without
@@ -82,7 +82,9 @@ def answer(
     return pending
 
 
-def find_stale(path: str | Path, requests: Iterable[Pending], catalogue: Catalogue | None = None) -> frozenset[str]:
+def find_stale(
+    path: str | Path, requests: Iterable[ApprovalRequest], catalogue: Catalogue | None = None
+) -> frozenset[str]:
     """Return the ids of those *requests* whose charter the workspace at *path* no longer has.
 
     Such a request can be neither answered nor performed. No plugin is imported, so a request counts as stale only if
@@ -90,7 +92,7 @@ def find_stale(path: str | Path, requests: Iterable[Pending], catalogue: Catalog
     """
     offers, known, found = catalogue, dict[tuple[str, str], bool](), set[str]()
     for each in requests:
-        charter, profile = (str(each.asked.payload.get(name)) for name in ("charter", "profile"))
+        charter, profile = (str(each.requested.payload.get(name)) for name in ("charter", "profile"))
         if (charter, profile) not in known:
             offers = offers or discover()
             known[charter, profile] = _is_outdated(path, charter, profile, offers)
@@ -109,17 +111,19 @@ def _is_outdated(path: str | Path, digest: str, profile: str, catalogue: Catalog
 
 
 @contextmanager
-def open_queue(state: Path) -> Iterator[Waiting]:
+def open_queue(state: Path) -> Iterator[ApprovalQueue]:
     """Open the queue of a *state* folder; raises `ApprovalError` if no request was ever recorded."""
     try:
-        waiting = Waiting.of(state)
+        waiting = ApprovalQueue.of(state)
     except FileNotFoundError:
         raise ApprovalError(fault("APPROVAL_NOT_FOUND", "there was never a request in this workspace")) from None
     with waiting:
         yield waiting
 
 
-def _append(ledger: WorkspaceLedger, waiting: Waiting, pending: Pending, payload: Object, who: str) -> None:
+def _append(
+    ledger: WorkspaceLedger, waiting: ApprovalQueue, pending: ApprovalRequest, payload: Object, who: str
+) -> None:
     """Record the answer, unless another one was recorded first."""
 
     def check() -> None:
@@ -127,7 +131,7 @@ def _append(ledger: WorkspaceLedger, waiting: Waiting, pending: Pending, payload
         refuse_state(pending, timestamp(time.time()), wanted="waiting")
 
     raw = canonical.encode_payload(dict(payload))
-    entry = Entry(label("approval.answered", "user", who), ledger.span(), pending.asked.span, raw)
+    entry = Entry(label("approval.answered", "user", who), ledger.span(), pending.requested.span, raw)
     ledger.append([entry], durable=True, check=check)
 
 

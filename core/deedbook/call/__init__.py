@@ -1,6 +1,6 @@
-"""A call, from the session to the handler and back. `docs/life-of-a-call.md` tells the same in words.
+"""A call, from the session to the handler and back. `docs/life-of-a-call.md` describes the same steps.
 
-1. `call/session.py`: one life of work; it names who asks.
+1. `call/session.py`: a session and its caller.
 2. `call/door.py`: the nine steps that every effect takes. Start reading here.
 3. `policy/judge.py`: steps 1 to 4, which decide about the call without any I/O.
 4. `policy/gates.py`: how one hook or policy is asked, and how answers are merged.
@@ -8,5 +8,5 @@
 6. `ledger/chain.py`: events become lines, each committed to by the next.
 7. `ledger/journal.py`: one write and one sync for all of them.
 8. `call/handlers.py`: steps 6 and 7, the handler within its limit, and its outcome.
-9. `call/approval_wait.py`: a call that waits for a person.
+9. `call/approval_wait.py`: a call that waits for an approval.
 """

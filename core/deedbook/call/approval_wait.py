@@ -1,6 +1,6 @@
-"""A parked call, heard: waiting for a person's answer, taking it over, and going on with it, or giving up.
+"""Wait for a person's answer to a pending call, apply it and continue, or give up.
 
-Whatever happens here is in the session's ledger: asked, granted, refused, expired or withdrawn. Without an answer in
+Everything is recorded in the session's ledger: requested, granted, refused, expired or withdrawn. Without an answer in
 time the call is denied as one that needs a person, and the request stays in the queue, where it can be performed later.
 """
 
@@ -29,24 +29,24 @@ from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import call_digest
 
 from .handlers import Ticket
-from .pending_calls import Grant, Parked, PendingCalls
-from .queue import Pending
+from .pending_calls import Grant, PendingCall, PendingCalls
+from .queue import ApprovalRequest
 from .records import CallRecorder
 
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
 
-Opened: TypeAlias = Result[Ticket] | Parked
-Again: TypeAlias = Callable[[Parked, str, Grant | None], Opened]
+OpenResult: TypeAlias = Result[Ticket] | PendingCall
+Again: TypeAlias = Callable[[PendingCall, str, Grant | None], OpenResult]
 """Judges a parked call again, caused by the span of its grant, or without one by what first caused it."""
 
 
 class ApprovalWait:
-    """The door's side of parked calls; *again* judges one again. Once *closed*, nobody waits any more."""
+    """The door's side of pending calls; *again* judges one again. Once *closed*, no call waits any more."""
 
     def __init__(
         self,
-        parking: PendingCalls,
+        pending_calls: PendingCalls,
         ledger: Ledger,
         recorder: CallRecorder,
         clock: Clock,
@@ -55,100 +55,100 @@ class ApprovalWait:
         closed: bool = False,
     ) -> None:
         self.closed = closed
-        self._parking, self._ledger, self._recorder, self._clock = parking, ledger, recorder, clock
+        self._pending_calls, self._ledger, self._recorder, self._clock = pending_calls, ledger, recorder, clock
         self._again = again
 
     def use(self, grant: Grant, session: str, now: str) -> None:
-        """Mark *grant* as used by *session*, durably; raises `ApprovalError` where somebody else used it."""
-        self._parking.use(grant, session, now)
+        """Mark *grant* as used by *session*, durably; raises `ApprovalError` if it has been used already."""
+        self._pending_calls.use(grant, session, now)
 
-    def park(
+    def request_approval(
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, cause: str, entries: list[Entry]
-    ) -> Opened:
-        """Record the request in the session, and then where those look who may answer it; else the call is denied.
+    ) -> OpenResult:
+        """Record the request in the session, then in the queue for approvers; otherwise the call is denied.
 
-        A request for exactly this call that stands is not made twice: what was approved is taken over, what still
-        waits is waited for.
+        A request for exactly this call is not made twice: an approval is used, and a request that still waits is
+        shared.
         """
         span, now = self._ledger.span(), self._ledger.now()
-        request = self._parking.request(verdict, bound, caller, given, (self._ledger.session_id, span, now))
-        parked = Parked(verdict, bound, caller, given, cause, span, request)
+        request = self._pending_calls.request(verdict, bound, caller, given, (self._ledger.session_id, span, now))
+        parked = PendingCall(verdict, bound, caller, given, cause, span, request)
         try:
-            parked = attrs.evolve(parked, waiting=self._parking.queue(now))
+            parked = attrs.evolve(parked, queue=self._pending_calls.open_queue(now))
         except LedgerError as problem:
             self._record(parked, entries)
             return self.deny(parked, problem.error)
         try:
-            return self._parked(parked, entries, now)
+            return self._file_or_reuse(parked, entries, now)
         except BaseException:
             parked.close()
             raise
 
-    def _parked(self, parked: Parked, entries: list[Entry], now: str) -> Opened:
-        """Take over what stands; where nothing does, file the request."""
-        assert parked.waiting
-        found = self._parking.standing(parked.request, parked.waiting, now)
+    def _file_or_reuse(self, parked: PendingCall, entries: list[Entry], now: str) -> OpenResult:
+        """Use a request for the same call; if there is none, file this one."""
+        assert parked.queue
+        found = self._pending_calls.find_standing(parked.request, parked.queue, now)
         if found is None:
             self._record(parked, entries)
             try:
-                found = self._parking.file(parked.request, parked.waiting, now)
+                found = self._pending_calls.file(parked.request, parked.queue, now)
             except LedgerError as problem:
                 parked.close()
                 return self.deny(parked, problem.error)
             if found is None:
-                return self._patient(parked)
-            entries = [self._withdrawn(parked, f"request {found.request['approval']} asks for the same already")]
+                return self._keep_queue(parked)
+            entries = [self._withdrawal(parked, f"request {found.request['approval']} asks for the same already")]
             parked = attrs.evolve(parked, span=self._ledger.span())
         parked = attrs.evolve(parked, request=found.request, shared=True)
         self._record(parked, entries)
         if found.grant is None:
-            return self._patient(parked)
+            return self._keep_queue(parked)
         try:
-            return self._again(parked, self.granted(parked.caller, parked.span, found.grant), found.grant)
+            return self._again(parked, self.record_grant(parked.caller, parked.span, found.grant), found.grant)
         finally:
             parked.close()
 
-    def _patient(self, parked: Parked) -> Parked:
-        """Return *parked*, without the queue where nobody waits for the answer."""
+    def _keep_queue(self, parked: PendingCall) -> PendingCall:
+        """Return the pending call, without the queue if the caller does not wait."""
         if self._patience(parked) > 0:
             return parked
         parked.close()
-        return attrs.evolve(parked, waiting=None)
+        return attrs.evolve(parked, queue=None)
 
-    def _patience(self, parked: Parked) -> float:
+    def _patience(self, parked: PendingCall) -> float:
         own = parked.caller.patience
-        return self._parking.patience if own is None else own
+        return self._pending_calls.patience if own is None else own
 
-    def _record(self, parked: Parked, entries: list[Entry]) -> None:
-        asked = self._recorder.noted(
+    def _record(self, parked: PendingCall, entries: list[Entry]) -> None:
+        asked = self._recorder.note(
             "approval.requested", "policy", parked.caller, parked.cause, parked.request, parked.span
         )
         self._ledger.append([*entries, asked], durable=True)
 
-    def _withdrawn(self, parked: Parked, reason: str) -> Entry:
+    def _withdrawal(self, parked: PendingCall, reason: str) -> Entry:
         payload = {"approval": parked.request["approval"], "reason": reason}
-        return self._recorder.noted("approval.withdrawn", "runtime", parked.caller, parked.span, payload)
+        return self._recorder.note("approval.withdrawn", "runtime", parked.caller, parked.span, payload)
 
-    def deny(self, parked: Parked, error: DomainError, entries: list[Entry] | None = None) -> Err:
-        """Record that the parked call is denied, after *entries*, and return why."""
+    def deny(self, parked: PendingCall, error: DomainError, entries: list[Entry] | None = None) -> Err:
+        """Record that the pending call is denied, after *entries*, and return why."""
         verdict = parked.verdict.deny(error.code, error.message, parked.verdict.by)
-        denied = self._recorder.denied(verdict, parked.caller, parked.bound.id, parked.cause)
+        denied = self._recorder.denial(verdict, parked.caller, parked.bound.id, parked.cause)
         self._ledger.append([*(entries or ()), denied])
         told = {"signals": verdict.signals, "approval": parked.request["approval"]}
         return Err(attrs.evolve(error, place=source_place(verdict.by)), told)
 
-    def deferred(self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str) -> Entry:
-        """Return the event that a call is left to whoever has its effect, who is to ask a person."""
+    def deferral(self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str) -> Entry:
+        """Return the event that the agent, which performs the effect, must ask a person about the call."""
         by = {} if verdict.by is None else {"by": dict(verdict.by)}
         call = call_digest(bound.id, verdict.raw, caller.principal.id)
         told = {"kind": bound.kind, "name": bound.id, "reason": recordable(verdict.reason), "call": call, **by}
-        return self._recorder.noted("approval.deferred", "policy", caller, cause, told)
+        return self._recorder.note("approval.deferred", "policy", caller, cause, told)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def wait(self, parked: Parked) -> Result[Ticket]:
-        """Wait for the answer and go on with it; who is interrupted meanwhile withdraws the request."""
-        waiting = self._waiting(parked)
+    def wait(self, parked: PendingCall) -> Result[Ticket]:
+        """Wait for the answer and continue with it; an interrupt withdraws the request."""
+        waiting = self._wait_steps(parked)
         try:
             while True:
                 time.sleep(next(waiting))
@@ -158,13 +158,13 @@ class ApprovalWait:
         finally:
             waiting.close()
 
-    async def await_answer(self, parked: Parked, ended: list[Result[Ticket]]) -> None:
-        """Do what `wait` does without blocking the loop; what it comes to is added to *ended*, also when cancelled."""
+    async def await_answer(self, parked: PendingCall, ended: list[Result[Ticket]]) -> None:
+        """Wait like `wait` without blocking the loop; the result is added to *ended*, also when cancelled."""
         from asyncio import sleep
 
         from deedbook.format.loops import off_loop
 
-        waiting = self._waiting(parked)
+        waiting = self._wait_steps(parked)
 
         def step() -> float | None:
             try:
@@ -181,35 +181,35 @@ class ApprovalWait:
         finally:
             waiting.close()
 
-    def withdraw(self, parked: Parked, reason: str = "who asked does not wait any more") -> None:
-        """Take the request back, here and, if it was filed here, in the queue; what cannot be recorded is not."""
+    def withdraw(self, parked: PendingCall, reason: str = "the caller does not wait any more") -> None:
+        """Withdraw the request, here and, if it was filed here, in the queue; errors of recording are ignored."""
         if not parked.shared:
             with suppress(DeedbookError):
-                self._parking.withdraw(parked.request, reason)
+                self._pending_calls.withdraw(parked.request, reason)
         with suppress(DeedbookError):
-            self._ledger.append([self._withdrawn(parked, reason)], durable=True)
+            self._ledger.append([self._withdrawal(parked, reason)], durable=True)
             self.deny(parked, fault("CANCELLED", f"{parked.bound.id} was cancelled while it waited for a person"))
 
-    def _waiting(self, parked: Parked) -> Generator[float, None, Result[Ticket]]:
-        """Wait for the answer, yielding how many seconds to pause, and go on with it."""
+    def _wait_steps(self, parked: PendingCall) -> Generator[float, None, Result[Ticket]]:
+        """Wait for the answer, yielding how many seconds to pause, and continue with it."""
         deadline = self._clock() + self._patience(parked)
         try:
             while True:
                 try:
-                    opened = self._settle(parked, (yield from self._answer(parked, deadline)))
+                    opened = self._apply_answer(parked, (yield from self._answer(parked, deadline)))
                 finally:
                     parked.close()
-                if not isinstance(opened, Parked):
+                if not isinstance(opened, PendingCall):
                     return opened
                 parked = opened
         except LedgerError as problem:
             return Err(problem.error)
 
-    def _answer(self, parked: Parked, deadline: float) -> Generator[float, None, Pending | None]:
-        """Return what was answered, if anything was in time."""
+    def _answer(self, parked: PendingCall, deadline: float) -> Generator[float, None, ApprovalRequest | None]:
+        """Return the answered request, or ``None`` if there was no answer in time."""
         pause, expires = PAUSE, parked.request["expires"]
         try:
-            while (found := parked.heard()) is None and self._clock() < deadline and not self.closed:
+            while (found := parked.poll_answer()) is None and self._clock() < deadline and not self.closed:
                 if self._ledger.now() >= expires:
                     break
                 yield pause
@@ -221,46 +221,46 @@ class ApprovalWait:
 
     # --- going on -----------------------------------------------------------------------------------------------------
 
-    def _settle(self, parked: Parked, found: Pending | None) -> Opened:
-        """Take the answer over and judge the call again; without one it is denied, as it would have been at once."""
+    def _apply_answer(self, parked: PendingCall, found: ApprovalRequest | None) -> OpenResult:
+        """Apply the answer and judge the call again; without an answer deny it, as at once."""
         if self.closed:
             self.withdraw(parked, "the session has ended")
             return Err(fault("SESSION_ENDED", f"session {self._ledger.session_id} has ended"))
         now = self._ledger.now()
-        if found is None or parked.waiting is None:
-            return self.unheard(parked, now)
+        if found is None or parked.queue is None:
+            return self.deny_late(parked, now)
         try:
-            grant = self._parking.take(found, parked.waiting, now)
+            grant = self._pending_calls.take(found, parked.queue, now)
         except ApprovalError as problem:
-            if parked.shared and found.withdrawn:  # by who filed it; whoever else asks, asks for themselves now
-                self._ledger.append([self._withdrawn(parked, "who asked first does not wait any more")], durable=True)
+            if parked.shared and found.withdrawn:  # by the caller who filed it; this caller now files its own
+                self._ledger.append([self._withdrawal(parked, "who asked first does not wait any more")], durable=True)
                 return self._again(parked, parked.cause, None)
-            return self._refused(parked, found, problem.error)
-        return self._again(parked, self.granted(parked.caller, parked.span, grant), grant)
+            return self._deny_refused(parked, found, problem.error)
+        return self._again(parked, self.record_grant(parked.caller, parked.span, grant), grant)
 
-    def granted(self, caller: Caller, cause: str, grant: Grant) -> str:
-        """Record that the request was approved, durably, and return the span of that."""
-        entry = self._recorder.noted("approval.granted", "runtime", caller, cause, grant.taken)
+    def record_grant(self, caller: Caller, cause: str, grant: Grant) -> str:
+        """Record that the request was approved, durably, and return the span of that event."""
+        entry = self._recorder.note("approval.granted", "runtime", caller, cause, grant.record)
         self._ledger.append([entry], durable=True)
         return entry.span
 
-    def unheard(self, parked: Parked, now: str) -> Err:
-        """Deny a call that nobody has decided in time, or ever can."""
+    def deny_late(self, parked: PendingCall, now: str) -> Err:
+        """Deny a call that was not decided in time, or cannot be decided."""
         identity, expires = parked.request["approval"], parked.request["expires"]
         if now < expires:
             why = f"{parked.verdict.reason}; approval {identity} waits for an answer"
             return self.deny(parked, fault("NEEDS_HUMAN", why))
         payload = {"approval": identity, "expires": expires}
-        expired = self._recorder.noted("approval.expired", "runtime", parked.caller, parked.span, payload)
-        why = f"request {identity} has expired; let the call be asked for again"
+        expired = self._recorder.note("approval.expired", "runtime", parked.caller, parked.span, payload)
+        why = f"request {identity} has expired; make the call again"
         return self.deny(parked, fault("APPROVAL_EXPIRED", why), [expired])
 
-    def _refused(self, parked: Parked, found: Pending, error: DomainError) -> Err:
-        """Deny a call whose approval was refused, has expired, or is none."""
+    def _deny_refused(self, parked: PendingCall, found: ApprovalRequest, error: DomainError) -> Err:
+        """Deny a call whose approval was refused, has expired, or is invalid."""
         if error.code == "APPROVAL_EXPIRED":
-            return self.unheard(parked, parked.request["expires"])
+            return self.deny_late(parked, parked.request["expires"])
         entries = []
-        if error.code == "APPROVAL_REFUSED" and parked.waiting is not None:
-            taken = self._parking.taken(found, parked.waiting)
-            entries = [self._recorder.noted("approval.refused", "runtime", parked.caller, parked.span, taken)]
+        if error.code == "APPROVAL_REFUSED" and parked.queue is not None:
+            taken = self._pending_calls.describe_answer(found, parked.queue)
+            entries = [self._recorder.note("approval.refused", "runtime", parked.caller, parked.span, taken)]
         return self.deny(parked, error, entries)

@@ -1,4 +1,4 @@
-"""What a handler is given beside its arguments: the context of its call."""
+"""The context of a call for its handler."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,14 +22,14 @@ Show = Callable[[Json], None]
 
 
 class OpenCall:
-    """The kernel's side of one open call: who may ask for what on its account, and what is recorded under it."""
+    """The kernel's side of one open call: the callers that act for it, and the events recorded under it."""
 
     def __init__(self, door: Door, ticket: Ticket, schemas: Schemas | None = None) -> None:
         self.door, self.ticket, self._schemas = door, ticket, schemas
         self.skill: Skill | None = door.bindings.skills.get(ticket.caller.skill or "")
 
     def tool(self) -> Caller:
-        """Return the call itself as a caller, scoped by what its ability declares to use."""
+        """Return the call itself as a caller; its scope is what its ability declares to use."""
         return self._open(under_call(self.ticket.caller, self.ticket.bound.uses))
 
     def flow(self) -> Caller:
@@ -41,11 +41,11 @@ class OpenCall:
         return self._open(as_role(self.ticket.caller, role, self.door.bindings))
 
     def _open(self, caller: Caller) -> Caller:
-        """Return *caller*; once the call has its outcome nobody may ask for anything on its account any more."""
+        """Return *caller*; once the call has its outcome, its scope is empty."""
         return caller if self.ticket.span in self.door.open else attrs.evolve(caller, scope=OVER)
 
     def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
-        """Append one event, under the call unless *cause* says otherwise, and return its span."""
+        """Append one event, under the call or under *cause*, and return its span."""
         span = self.door.ledger.span()
         who = label(event_type, actor, self.ticket.caller.principal.id)
         entry = Entry(who, span, cause or self.ticket.span, canonical.encode(dict(payload)))
@@ -53,13 +53,13 @@ class OpenCall:
         return span
 
     def faults(self, schema: str, value: Json) -> tuple[Violation, ...]:
-        """Return what is wrong with *value*."""
+        """Return the violations of *value*."""
         assert self._schemas is not None
         return self._schemas.validator(schema).violations(value)
 
 
 class CallCtx:
-    """Implements `contracts.Ctx` for one ticket. *show* takes what a handler wants its caller to see meanwhile."""
+    """Implements `contracts.Ctx` for one ticket. *show* receives what a handler shows its caller meanwhile."""
 
     def __init__(self, door: Door, ticket: Ticket, show: Show) -> None:
         self._work = OpenCall(door, ticket)
@@ -67,7 +67,7 @@ class CallCtx:
 
     @property
     def principal(self) -> Principal:
-        """On whose account the call runs."""
+        """The principal of the call."""
         return self._work.ticket.caller.principal
 
     @property
@@ -95,7 +95,7 @@ class CallCtx:
         return value_of(work.door.call(self._caller(), ability, dict(args), work.ticket.span))
 
     async def acall(self, ability: str, args: Object) -> Json:
-        """Do what `call` does, from a coroutine."""
+        """Act like `call`, from a coroutine."""
         work = self._work
         return value_of(await work.door.acall(self._caller(), ability, dict(args), work.ticket.span))
 
@@ -104,7 +104,7 @@ class CallCtx:
 
 
 class MemoryCall(CallCtx):
-    """What handlers of the kind memory are given: a call's context, and the ledger that holds what is remembered."""
+    """The context of memory handlers: a call's context, and the ledger with the memory's entries."""
 
     def __init__(self, door: Door, ticket: Ticket, show: Show, own: WorkspaceLedger) -> None:
         super().__init__(door, ticket, show)

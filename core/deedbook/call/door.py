@@ -1,15 +1,15 @@
 """The one door: start reading here.
 
-Every effect asked of the kernel goes through `Door.call` or `Door.acall`, or, where the effect is somebody else's,
-through `Door.before` and `Door.after`. The nine steps:
+Every effect goes through `Door.call` or `Door.acall`. If another program performs it, that program uses `Door.before`
+and `Door.after`. The nine steps:
 
 1. find the ability, 2. check the caller's scope, 3. validate the arguments, 4. ask rewriters, hooks and policies
-   (these four are `judge.judge`; a refusal is recorded as ``tool.denied`` and ends here; what a person is to decide is
-   parked, which is `approvals.hearing`),
-5. append the intent, durable first when there are effects, and covered by a checkpoint where that is wanted,
-6. invoke the handler, within its limit,
+   (these four are `judge.judge`; a refusal is recorded as ``tool.denied`` and ends here; if a person must decide, the
+   call waits in `approval_wait`),
+5. append the intent: durable before an effect, and covered by a checkpoint if one is required,
+6. call the handler, within its time limit,
 7. append the outcome,
-8. let ``PostToolUse`` hooks observe, or narrow what the caller sees,
+8. ask ``PostToolUse`` hooks, which may narrow what the caller sees,
 9. validate what the caller sees.
 """
 
@@ -45,12 +45,12 @@ from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, 
 
 from .handlers import Interrupted, Outcome, Ticket, aperform, perform
 from .open_calls import OpenCalls
-from .origins import Origin, unserved
+from .origins import SessionOrigin, run_handler
 from .records import CallRecorder
 
 if TYPE_CHECKING:
-    from .approval_wait import ApprovalWait, Opened
-    from .pending_calls import Grant, Parked, PendingCalls
+    from .approval_wait import ApprovalWait, OpenResult
+    from .pending_calls import Grant, PendingCall, PendingCalls
 
 Facts: TypeAlias = Callable[[frozenset[str]], Object]
 """Reads the named facts of the session, as the ledger holds them now."""
@@ -59,11 +59,11 @@ Facts: TypeAlias = Callable[[frozenset[str]], Object]
 class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
-    *facts* reads what gates declare, *contexts* makes each kind's ``ctx`` for a handler, *clock* counts the seconds.
-    *before_effects* are called before effects of their kinds begin, and raise when they must not. *calls* holds the
-    tickets that have no recorded outcome yet; *origin* may give outcomes in the place of handlers. After an
-    interrupt in the midst of recording there is *doubt* whether they are all: then only the ledger knows. What a person
-    is to decide is left with what *parking* makes, unless it is *deferred* to the caller, who has the effect.
+    *facts* reads the facts that gates declare, *contexts* makes the ``ctx`` of a handler for each kind, *clock* counts
+    the seconds. *before_effects* are called before effects of their kinds begin, and raise to prevent them. *calls*
+    holds the tickets without a recorded outcome; *origin* may give outcomes instead of handlers. After an interrupt
+    during recording, *doubt* is true: then only the ledger knows all open calls. *pending_calls* keeps calls that a
+    person must decide.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by name
@@ -74,16 +74,16 @@ class Door:
         facts: Facts,
         contexts: Mapping[str, Callable[[Ticket], Any]],
         clock: Clock,
-        parking: Callable[[], "PendingCalls"],
+        pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
-        origin: Origin | None = None,
+        origin: SessionOrigin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.clock = clock
         self.calls = OpenCalls(ledger, self._end)
-        self._served = origin.served if origin else unserved
+        self._outcome_for = origin.outcome_for if origin else run_handler
         self.doubt = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
         self._before_effects = before_effects
@@ -92,23 +92,28 @@ class Door:
         self._always = bindings.charter.document["durability"] == "always" or bindings.waits
         self._facts = facts
         self._contexts = contexts
-        self._parking = parking
+        self._pending_calls = pending_calls
         self._deferred = deferred
-        self._hearing: ApprovalWait | None = None
-        self._hearing_made = Lock()
+        self._wait: ApprovalWait | None = None
+        self._wait_lock = Lock()
         self._closed = False
 
     @property
-    def hearing(self) -> "ApprovalWait":
+    def approval_wait(self) -> "ApprovalWait":
         """The calls of this session that wait for a person; made when the first one does."""
         from .approval_wait import ApprovalWait
 
-        with self._hearing_made:
-            if self._hearing is None:
-                self._hearing = ApprovalWait(
-                    self._parking(), self.ledger, self.recorder, self.clock, again=self._again, closed=self._closed
+        with self._wait_lock:
+            if self._wait is None:
+                self._wait = ApprovalWait(
+                    self._pending_calls(),
+                    self.ledger,
+                    self.recorder,
+                    self.clock,
+                    again=self._again,
+                    closed=self._closed,
                 )
-            return self._hearing
+            return self._wait
 
     @property
     def open(self) -> Mapping[str, Ticket]:
@@ -118,14 +123,14 @@ class Door:
     # --- the whole way ------------------------------------------------------------------------------------------------
 
     def call(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Json]:
-        """Use *ability* with *args* because of the event *cause* (a span); return the result, or why there is none."""
+        """Use *ability* with *args* because of the event *cause* (a span); return the result or the error."""
         opened = self.before(caller, ability, args, cause)
         if isinstance(opened, Err):
             return opened
         return self.perform(opened.value)
 
     async def acall(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Json]:
-        """Do what `call` does, awaiting durable commits and asynchronous handlers."""
+        """Act like `call`, awaiting durable commits and asynchronous handlers."""
         opened = await self.abefore(caller, ability, args, cause)
         if isinstance(opened, Err):
             return opened
@@ -136,9 +141,9 @@ class Door:
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
         opened = self._begin(caller, ability, args, cause)
-        return opened if isinstance(opened, Ok | Err) else self.hearing.wait(opened)
+        return opened if isinstance(opened, Ok | Err) else self.approval_wait.wait(opened)
 
-    def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> "Opened":
+    def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> "OpenResult":
         require_type(ability, (str,), "ability")
         try:
             return self._decide(caller, ability, args, cause)
@@ -148,9 +153,9 @@ class Door:
             return Err(problem.error)
 
     async def abefore(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
-        """Do what `before` does; durable commits, hooks elsewhere and a person's answer are awaited beside the loop.
+        """Act like `before`; durable commits, asynchronous hooks and a person's answer are awaited beside the loop.
 
-        Who is cancelled meanwhile gets no ticket, so what was opened for them is closed as ``cancelled``.
+        A cancelled caller gets no ticket, so a call that was opened meanwhile is closed as ``cancelled``.
         """
         from deedbook.format.loops import off_loop
 
@@ -163,7 +168,7 @@ class Door:
             else:
                 opened.append(self._begin(caller, ability, args, cause))
             if not isinstance(opened[0], Ok | Err):
-                await self.hearing.await_answer(opened.pop(), opened)
+                await self.approval_wait.await_answer(opened.pop(), opened)
         except BaseException:
             self._cancel(opened)
             raise
@@ -171,79 +176,83 @@ class Door:
         return made
 
     def _cancel(self, opened: list[Any]) -> None:
-        """Close what was opened for somebody who was cancelled meanwhile."""
+        """Close what was opened for a caller that was cancelled meanwhile."""
         for each in opened:
             if isinstance(each, Err):
                 continue
             if not isinstance(each, Ok):
-                self.hearing.withdraw(each)
+                self.approval_wait.withdraw(each)
                 each.close()
             else:
                 why = fault("CANCELLED", f"{each.value.bound.id} was cancelled before it began")
                 self.after(each.value, Outcome("cancelled", error=why))
 
     def resume(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant") -> Result[Json]:
-        """Do what `call` does with a call that a person has approved, and use the approval up.
+        """Act like `call` for a call that a person approved, and use the approval up.
 
-        *cause* is the request's span in this session; what still needs a person is denied.
+        *cause* is the request's span in this session; a call that still needs a person is denied.
         """
         try:
-            opened = self._decide(caller, ability, args, self.hearing.granted(caller, cause, grant), grant)
+            opened = self._decide(caller, ability, args, self.approval_wait.record_grant(caller, cause, grant), grant)
         except DeedbookError as problem:
             return Err(problem.error)
         if not isinstance(opened, Ok | Err):
-            return self.hearing.unheard(opened, self.ledger.now())
+            return self.approval_wait.deny_late(opened, self.ledger.now())
         return opened if isinstance(opened, Err) else self.perform(opened.value)
 
     def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> Err:
-        """Record a refusal that came before any judging, and return it; where it cannot be recorded, that."""
+        """Record a refusal before any judging, and return it, or the error of recording it."""
         declared = self.bindings.entry_of(ability)
         kind = declared["kind"] if declared else "tool"
         try:
-            self.ledger.append([self.recorder.refused(kind, ability, error, caller, cause)])
+            self.ledger.append([self.recorder.refusal(kind, ability, error, caller, cause)])
         except LedgerError as problem:
             return Err(problem.error)
         return Err(error)
 
-    def _in_turn(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None) -> "Opened":
-        """Let facts hold until the intent is recorded that rests on them."""
+    def _in_turn(
+        self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
+    ) -> "OpenResult":
+        """Keep facts unchanged until the intent that depends on them is recorded."""
         with self._turn:
             return self._before(caller, ability, args, cause, grant)
 
-    def _before(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None) -> "Opened":
+    def _before(
+        self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
+    ) -> "OpenResult":
         bound = self.bindings.find(ability)
         raw = encode_args(bound, args)
         now = self.ledger.now()
         facts = self._facts(bound.reads) if bound and bound.reads else {}
         when = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
         verdict = self._judge(caller, ability, bound.judged_args(raw) if bound else raw, when)
-        entries = self.recorder.judged(verdict, caller, facts, cause)
+        entries = self.recorder.decision_entries(verdict, caller, facts, cause)
         if verdict.bound is not None and verdict.outcome == "ask":
             if self._deferred:
                 return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now, raw))
-            return self.hearing.park(verdict, verdict.bound, caller, raw, cause, entries)
+            return self.approval_wait.request_approval(verdict, verdict.bound, caller, raw, cause, entries)
         if grant and not verdict.code:
             self._use(grant, verdict, now)
         if verdict.bound is None or verdict.code:
-            entries.append(self.recorder.denied(verdict, caller, ability, cause))
+            entries.append(self.recorder.denial(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
             error = fault(verdict.code, verdict.reason, place=source_place(verdict.by))
             return Err(error, {"signals": verdict.signals})
         return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
 
-    def _again(self, parked: "Parked", cause: str, grant: "Grant | None") -> "Opened":
-        """Judge a parked call again, as it came; facts and gates may have moved since."""
+    def _again(self, parked: "PendingCall", cause: str, grant: "Grant | None") -> "OpenResult":
+        """Judge a pending call again, with its original arguments; facts and gates may have changed."""
         return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
 
     def _use(self, grant: "Grant", verdict: Verdict, now: str) -> None:
-        """Use the approval up, durably; the call is denied if somebody else was first."""
+        """Use the approval up, durably; the call is denied if it was used before."""
         try:
-            self.hearing.use(grant, self.ledger.session_id, now)
+            self.approval_wait.use(grant, self.ledger.session_id, now)
         except ApprovalError as problem:
             verdict.deny(problem.error.code, problem.error.message)
 
     def _judge(self, caller: Caller, ability: str, raw: bytes, when: DecisionContext) -> Verdict:
-        """Drive `judge`: gates that it does not ask itself are run here."""
+        """Drive `judge`: run the gates that it does not ask itself."""
         judging = judge(self.bindings, caller, ability, canonical.decode(raw), raw, when, self.clock)
         try:
             gate, call = next(judging)
@@ -263,8 +272,8 @@ class Door:
         now: str,
         given: bytes,
     ) -> Ticket:
-        """Leave it to whoever has the effect to ask a person; that it is left, and the intent, is durable before."""
-        left = self.hearing.deferred(verdict, bound, caller, cause)
+        """Open a call whose agent asks a person; the deferral and the intent are durable before the effect."""
+        left = self.approval_wait.deferral(verdict, bound, caller, cause)
         ticket = self._open(verdict, bound, caller, left.span, [*entries, left], now, given)
         ticket.asked = recordable(verdict.reason)
         return ticket
@@ -288,7 +297,7 @@ class Door:
         try:
             self.calls.announce(span)
             self.ledger.append(entries, ts=now, durable=bound.durable or verdict.outcome == "ask")
-            ticket.deadline = self.clock() + bound.timeout  # the disk's time is not the handler's
+            ticket.deadline = self.clock() + bound.timeout  # the time of the disk does not count for the handler
             self.calls.add(ticket)
             for ask in self._before_effects.get(bound.effects, ()):
                 self._allow(ticket, ask)
@@ -301,7 +310,7 @@ class Door:
         return ticket
 
     def _allow(self, ticket: Ticket, ask: Callable[[Ticket], None]) -> None:
-        """Ask a feature whether the effect may begin; raises `LedgerError`, with the call ended as not begun."""
+        """Ask a feature whether the effect may begin; raises `LedgerError`, with the call closed as not started."""
         try:
             ask(ticket)
         except LedgerError as problem:
@@ -310,7 +319,7 @@ class Door:
             raise LedgerError(why) from problem
 
     def _abandon(self, ticket: Ticket) -> None:
-        """Close a call whose intent an interrupt met on its way into the ledger, if it got there: nothing was begun."""
+        """Close a call whose recording was interrupted, if its intent was recorded: nothing was started."""
         certain, self.doubt = not self.doubt, True
         self.calls.settle(ticket.span)
         with suppress(DeedbookError, OSError):
@@ -323,22 +332,22 @@ class Door:
     # --- step 6 -------------------------------------------------------------------------------------------------------
 
     def perform(self, ticket: Ticket) -> Result[Json]:
-        """Invoke the handler of an opened call and close the ticket with what became of it (steps 6 to 9)."""
+        """Invoke the handler of an opened call and close the ticket with its outcome (steps 6 to 9)."""
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = self._served(ticket) or perform(ticket, self._contexts[ticket.bound.kind], self.clock)
+            outcome = self._outcome_for(ticket) or perform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None
         return self.after(ticket, outcome)
 
     async def aperform(self, ticket: Ticket) -> Result[Json]:
-        """Do what `perform` does, awaiting an asynchronous handler."""
+        """Act like `perform`, awaiting an asynchronous handler."""
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            served = self._served(ticket)
+            served = self._outcome_for(ticket)
             outcome = served or await aperform(ticket, self._contexts[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
@@ -352,7 +361,7 @@ class Door:
     # --- steps 7 to 9 -------------------------------------------------------------------------------------------------
 
     def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
-        """Record what became of the call and return what the caller sees; a ticket is closed once.
+        """Record the outcome of the call and return what the caller sees; a ticket is closed once.
 
         An outcome that cannot be written is ``OUTCOME_UNKNOWN``; it is recorded as that once writing works again.
         """
@@ -366,7 +375,7 @@ class Door:
                 return _closed(ticket)
             return self._succeed(ticket, outcome) if outcome.end == "result" else self._fail(ticket, outcome)
         except DeedbookError as problem:
-            if ticket.outcome is not None:  # recorded; what hooks or schema said about it is not
+            if ticket.outcome is not None:  # recorded, without the answers of hooks or schema
                 return Err(problem.error)
             self.calls.lose(ticket)
             why = f"{ticket.bound.id} was begun and its outcome is not recorded: {problem}"
@@ -380,7 +389,9 @@ class Door:
         try:
             raw = canonical.admit(outcome.value)
             entry = self.recorder.result(ticket, raw, late=outcome.late)
-            self.ledger.append([entry, *self.recorder.told(ticket, entry, outcome)] if outcome.told else [entry])
+            self.ledger.append(
+                [entry, *self.recorder.noted_events(ticket, entry, outcome)] if outcome.events else [entry]
+            )
         except IntakeError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
             return self._fail(ticket, Outcome("failed", error=why))
@@ -391,12 +402,12 @@ class Door:
     def _fail(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         error = outcome.error or fault("TOOL_ERROR", f"{ticket.bound.id} failed without a reason")
         entry = self.recorder.error(ticket, outcome, error)
-        self.ledger.append([entry, *self.recorder.told(ticket, entry, outcome)])
+        self.ledger.append([entry, *self.recorder.noted_events(ticket, entry, outcome)])
         self.calls.finish(ticket, entry.span, outcome.end)
         return Err(error)
 
     def _observe(self, ticket: Ticket, result: Json, raw: bytes) -> Result[Json]:
-        """Step 8. A hook that fails here may have been the one that redacts: then the caller gets nothing."""
+        """Step 8. A failing hook may have been the one that redacts, so the caller then gets nothing."""
         when = DecisionContext(self.ledger.now(), ticket.session, {})
         call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, when)
         asked: Answers = []
@@ -406,7 +417,7 @@ class Door:
                 seen, decision = _narrow(gate, self.clock, call, seen)
                 asked.append((gate, decision))
         if asked:
-            self.ledger.append(self.recorder.observed(ticket, asked, None if seen == raw else seen), ts=when.now)
+            self.ledger.append(self.recorder.observation(ticket, asked, None if seen == raw else seen), ts=when.now)
         failed = merge(asked)
         if failed is not None:
             why = f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"
@@ -414,7 +425,7 @@ class Door:
         return self._check(ticket, result if seen == raw else canonical.decode(seen))
 
     def _check(self, ticket: Ticket, result: Json) -> Result[Json]:
-        """Step 9. The recorded result stands; what does not fit its schema does not reach the caller."""
+        """Step 9. The recorded result stays; a result that does not match its schema does not reach the caller."""
         bound = ticket.bound
         if bound.gives.valid(result):
             return Ok(result)
@@ -425,16 +436,16 @@ class Door:
         return Err(fault("SCHEMA_VIOLATION", f"the result of {bound.id}: {first}"))
 
     def close(self) -> None:
-        """Open no more tickets, and record every one without an outcome as ``unknown``; raises as `OpenCalls.close`."""
-        with self._hearing_made:
+        """Open no more tickets, and record every open one as ``unknown``; raises as `OpenCalls.close`."""
+        with self._wait_lock:
             self._closed = True
-            if self._hearing is not None:
-                self._hearing.closed = True
+            if self._wait is not None:
+                self._wait.closed = True
         self.calls.close()
 
 
 def _closed(ticket: Ticket) -> Err:
-    """Say that a call has its outcome, which is not changed any more."""
+    """Return the error that a call has its outcome already."""
     return Err(
         fault("OUTCOME_UNKNOWN", f"{ticket.bound.id} (call {ticket.span}) is closed; see the ledger for its outcome")
     )
@@ -444,7 +455,7 @@ _NARROWED = Decision("transform", "narrowed the result")
 
 
 def _narrow(gate: BoundGate, clock: Clock, call: Call, raw: bytes) -> tuple[bytes, Decision]:
-    """Ask one observer about a copy of the result; return what it leaves, as canonical bytes, and how it did."""
+    """Ask one observer about a copy of the result; return the canonical result it leaves, and its decision."""
     decision = answer(gate, clock, call, canonical.decode(raw))
     if decision.outcome == "deny":
         return raw, decision

@@ -1,4 +1,4 @@
-"""Facts of a session that gates may read: folds of its ledger."""
+"""The facts of a session that gates may read: folds of its ledger."""
 
 from deedbook.contract import Event, Object
 from deedbook.format import canonical
@@ -8,7 +8,7 @@ from deedbook.ledger.ledger import Ledger
 
 
 class Facts:
-    """The facts of one session, kept up to date as its ledger is written."""
+    """The facts of one session, updated as its ledger is written."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._metrics, self._context = MetricsFold(), ContextFold()

@@ -1,4 +1,4 @@
-"""Calling a handler: plain or asynchronous, within its limit; whatever it does, there is an outcome."""
+"""Call a handler, synchronous or asynchronous, within its limit; there is always an outcome."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
@@ -15,7 +15,7 @@ from deedbook.policy.gates import Clock
 T = TypeVar("T")
 
 _JSON: Final = frozenset({dict, list, str, int, float, bool, type(None)})
-"""What needs no look whether it can be awaited."""
+"""Types that cannot be awaited."""
 
 
 @attrs.define(eq=False)
@@ -23,8 +23,8 @@ class Ticket:
     """An opened call: its intent is recorded under *span*, and an outcome must follow.
 
     *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
-    clock, in seconds; *outcome* is the span of what closed it, and *end* how it ended (`Outcome`). *signals* is what
-    hooks said of the call. *asked*: why a person has to decide, where it was left to whoever has the effect to ask one.
+    clock, in seconds; *outcome* is the span of its outcome, and *end* how it ended (`Outcome`). *signals* are those of
+    hooks. *asked* is the reason why a person must decide, if the agent asks the person.
     """
 
     bound: BoundAbility
@@ -42,25 +42,25 @@ class Ticket:
 
     @property
     def idempotency_key(self) -> str:
-        """A name for this one call that no other call has."""
+        """A unique name of this call."""
         return f"{self.session}:{self.span}"
 
 
 class Outcome(NamedTuple):
-    """What became of a call: a *value*, or an error with the kind of end it met.
+    """The outcome of a call: a *value*, or an error with the kind of *end*.
 
-    *told* are events (type and payload) that stand under it in the ledger.
+    *events* (type and payload) are recorded under it.
     """
 
     end: Literal["result", "failed", "cancelled", "timed_out", "unknown"]
     value: Json = None
     error: DomainError | None = None
     late: bool = False
-    told: tuple[tuple[str, Object], ...] = ()
+    events: tuple[tuple[str, Object], ...] = ()
 
 
-class Interrupted(Exception):  # noqa: N818 - it carries an outcome; the error is its cause
-    """A person, or the task around it, cancelled the call; *cause* goes on once the outcome is recorded."""
+class Interrupted(Exception):  # noqa: N818 - it carries an outcome; its cause is the error
+    """A person, or the surrounding task, cancelled the call; *cause* is raised again once the outcome is recorded."""
 
     def __init__(self, outcome: Outcome, cause: BaseException) -> None:
         super().__init__(describe(cause))
@@ -78,13 +78,13 @@ def perform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clock) -> 
             made = run_coroutine(_within(made, ticket, clock))
     except KeyboardInterrupt as stop:
         raise _interrupted(ticket, stop) from None
-    except BaseException as problem:  # noqa: BLE001 - a handler that exits has still been tried
-        return _ended(ticket, problem)
+    except BaseException as problem:  # noqa: BLE001 - a handler that exits was still called
+        return _failure_outcome(ticket, problem)
     return Outcome("result", made, late=clock() > ticket.deadline)
 
 
 async def aperform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clock) -> Outcome:
-    """Do what `perform` does; an asynchronous handler is awaited."""
+    """Act like `perform`; an asynchronous handler is awaited."""
     try:
         made: Any = ticket.bound.handler(ticket.args, make_ctx(ticket))
         if type(made) not in _JSON and isawaitable(made):
@@ -96,7 +96,7 @@ async def aperform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clo
 
         if is_cancelling(problem):
             raise _interrupted(ticket, problem) from None
-        return _ended(ticket, problem)
+        return _failure_outcome(ticket, problem)
     return Outcome("result", made, late=clock() > ticket.deadline)
 
 
@@ -116,7 +116,7 @@ def _cancelled(ticket: Ticket) -> Outcome:
     return Outcome("cancelled", error=fault("CANCELLED", f"{ticket.bound.id} was cancelled"))
 
 
-def _ended(ticket: Ticket, problem: BaseException) -> Outcome:
+def _failure_outcome(ticket: Ticket, problem: BaseException) -> Outcome:
     """Return the outcome of a handler that raised."""
     name = ticket.bound.id
     if isinstance(problem, Failed):
@@ -133,16 +133,16 @@ def _ended(ticket: Ticket, problem: BaseException) -> Outcome:
 
 
 def _own_failure(problem: Failed, mask: Callable[[str], str]) -> DomainError:
-    """Return a handler's own failure; a subclass may have forgotten to set what `Failed` sets."""
+    """Return a handler's own failure; a subclass may have forgotten to set the attributes of `Failed`."""
     code, retryable = getattr(problem, "code", None), getattr(problem, "retryable", False)
     message = describe(problem, mask).removeprefix(f"{type(problem).__name__}: ")
     return fault(code if type(code) is str and code else "TOOL_ERROR", message, retryable=retryable is True)
 
 
 def reconcile(bound: BoundAbility, args: Any, idempotency_key: str) -> Ok[Json] | None:
-    """Ask the handler of *bound* for the result of a call whose outcome was lost; ``None`` if it cannot tell.
+    """Return the handler's result of a call whose outcome was lost; ``None`` if it cannot tell.
 
-    What it says has to be what its results have to be; whatever else it does says nothing.
+    The result must match the ability's schema; an invalid result or an exception counts as ``None``.
     """
     ask = getattr(bound.handler, "reconcile", None)
     if not bound.reconciles or ask is None:
@@ -152,6 +152,6 @@ def reconcile(bound: BoundAbility, args: Any, idempotency_key: str) -> Ok[Json] 
         told = None if found is None else decode(admit(found))
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - a handler that cannot tell, for whatever reason
+    except BaseException:  # noqa: BLE001 - any failure means that the handler cannot tell
         return None
     return Ok(told) if told is not None and bound.gives.valid(told) else None

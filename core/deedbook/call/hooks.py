@@ -1,7 +1,7 @@
-"""The Hook Runner for the events of a session; the door asks its own gates.
+"""The hook runner for the events of a session; the door asks its own gates.
 
-One ``hook.fired`` event per life-cycle event lists everyone who was asked. Rewriters come first, each on the last
-output; the conservative answer wins; whoever fails, answers late or answers nothing on a blocking event denies.
+One ``hook.fired`` event per life-cycle event lists every hook that was asked. Rewriters come first, each with the last
+output; the strictest answer wins; on a blocking event, a hook that fails, is late or returns nothing denies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,18 +32,17 @@ from deedbook.policy.gates import (
 
 
 @attrs.frozen
-class Fired:
-    """What a life-cycle event came to: nobody refused it, or *refusal* says why.
+class HookResult:
+    """The result of a life-cycle event: *refusal* is the reason if a hook refused.
 
-    *left* is what it was about, as rewriters left it; *signals* what hooks said beside, merged for the caller:
-    ``{name: [{"hook": id, "value": …}, …]}``. *said* are the reasons of those who had nothing against it, *by* is who
-    refused it.
+    *left* is the subject as rewriters left it; *signals* are those of hooks, merged for the caller: ``{name: [{"hook":
+    id, "value": …}, …]}``. *reasons* are those of allowing hooks, *by* is the refusing hook.
     """
 
     refusal: str | None = None
     left: Object = attrs.field(factory=dict)
     signals: Object = attrs.field(factory=dict)
-    said: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     by: Object | None = None
 
     @property
@@ -55,10 +54,10 @@ class Fired:
 
 @attrs.frozen(kw_only=True)
 class _Moment:
-    """One firing: the event, on whose account, under which span, and what it is about (*subject*).
+    """One firing: the event, its principal, its parent span, and its *subject*.
 
-    *arguments* makes what its hooks are asked with, of the recorded time, the facts of each and what is left of the
-    subject; *whole*: a transform may hold nothing but the members of the subject.
+    *arguments* builds the arguments of a hook from the recorded time, its facts and the current subject; *whole*: a
+    transform may contain only the members of the subject.
     """
 
     event: LifeEvent
@@ -80,7 +79,7 @@ class HookRunner:
         self._facts = facts
         self._clock = clock
 
-    def session_start(self, principal: Principal, cause: str) -> Fired:
+    def session_start(self, principal: Principal, cause: str) -> HookResult:
         """Ask whether the session may begin."""
         session = self._ledger.session_id
         return self._fire(
@@ -92,8 +91,8 @@ class HookRunner:
             )
         )
 
-    def user_prompt_submit(self, prompt: str, principal: Principal, cause: str) -> Fired:
-        """Ask what becomes of a prompt, before it is recorded."""
+    def user_prompt_submit(self, prompt: str, principal: Principal, cause: str) -> HookResult:
+        """Ask the hooks about a prompt, before it is recorded."""
         session = self._ledger.session_id
         return self._fire(
             _Moment(
@@ -105,8 +104,8 @@ class HookRunner:
             )
         )
 
-    def skill_start(self, skill: str, prompt: str, principal: Principal, cause: str) -> Fired:
-        """Ask whether *skill* may be used for *prompt*, and with which words."""
+    def skill_start(self, skill: str, prompt: str, principal: Principal, cause: str) -> HookResult:
+        """Ask whether *skill* may be used for *prompt*, and with which text."""
         session = self._ledger.session_id
         return self._fire(
             _Moment(
@@ -118,7 +117,7 @@ class HookRunner:
             )
         )
 
-    def pre_ability_create(self, bound: BoundAbility, call: Call, cause: str) -> Fired:
+    def pre_ability_create(self, bound: BoundAbility, call: Call, cause: str) -> HookResult:
         """Ask whether a task for *call*, a use of *bound*, may be made; nothing is run."""
         gates = tuple(gate for gate in bound.creators if gate.holds is None or gate.holds(call))
         moment = _Moment(
@@ -129,7 +128,7 @@ class HookRunner:
         )
         return self._ask(moment, gates, {"ability": bound.id})
 
-    def fire(self, event: str, subject: Object, principal: Principal, cause: str) -> Fired:
+    def fire(self, event: str, subject: Object, principal: Principal, cause: str) -> HookResult:
         """Ask the hooks of an event that a flow fires about *subject*; raises `KeyError` for an unknown event."""
         session = self._ledger.session_id
         return self._fire(
@@ -143,17 +142,17 @@ class HookRunner:
             )
         )
 
-    def stop(self, principal: Principal, cause: str, *, ok: bool) -> Fired:
-        """Ask whether the loop may go on; a refusal means that it stops now."""
+    def stop(self, principal: Principal, cause: str, *, ok: bool) -> HookResult:
+        """Ask whether the loop may continue; a refusal stops it now."""
         return self._end("Stop", principal, cause, ok=ok)
 
     def session_stop(self, principal: Principal, cause: str, *, ok: bool) -> None:
-        """Tell that the session is about to end; no answer can change that."""
+        """Notify hooks that the session is about to end; no answer can change that."""
         self._end("SessionStop", principal, cause, ok=ok)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def _end(self, event: str, principal: Principal, cause: str, *, ok: bool) -> Fired:
+    def _end(self, event: str, principal: Principal, cause: str, *, ok: bool) -> HookResult:
         session = self._ledger.session_id
         return self._fire(
             _Moment(
@@ -164,30 +163,30 @@ class HookRunner:
             )
         )
 
-    def _fire(self, moment: _Moment) -> Fired:
+    def _fire(self, moment: _Moment) -> HookResult:
         return self._ask(moment, self._hooks.get(moment.event.name, ()), {})
 
-    def _ask(self, moment: _Moment, hooks: Sequence[BoundGate], more: Mapping[str, Any]) -> Fired:
+    def _ask(self, moment: _Moment, hooks: Sequence[BoundGate], more: Mapping[str, Any]) -> HookResult:
         if not hooks:
-            return Fired(left=moment.subject)
+            return HookResult(left=moment.subject)
         now = self._ledger.now()
         facts = self._facts(frozenset().union(*(gate.reads for gate in hooks)))
         asked: Answers = []
         left = moment.subject
         for gate in sorted(hooks, key=lambda gate: not gate.rewrites):
-            seen = _copied({name: facts[name] for name in gate.reads})
-            decision = answer(gate, self._clock, *moment.arguments(now, seen, _copied(left)))
+            seen = _copy({name: facts[name] for name in gate.reads})
+            decision = answer(gate, self._clock, *moment.arguments(now, seen, _copy(left)))
             if decision.outcome == "transform":
-                decision, left = _transformed(gate, decision, left, moment)
+                decision, left = _apply_transform(gate, decision, left, moment)
             asked.append((gate, decision))
-        self._record(moment, asked, now, {**more, **_told(facts, left, moment.subject)})
+        self._record(moment, asked, now, {**more, **_record_extras(facts, left, moment.subject)})
         worst = merge(asked)
         signals = signals_of(asked)
         if worst is None or not moment.event.blocking:
             said = tuple(recordable(decision.reason) for _, decision in asked if decision.reason)
-            return Fired(left=left, signals=signals, said=said)
+            return HookResult(left=left, signals=signals, reasons=said)
         refusal = recordable(worst[1].reason) or f"hook {worst[0].id!r} refused"
-        return Fired(refusal=refusal, left=left, signals=signals, by=decision_source(*worst))
+        return HookResult(refusal=refusal, left=left, signals=signals, by=decision_source(*worst))
 
     def _record(self, moment: _Moment, asked: Answers, now: str, more: Mapping[str, Any]) -> None:
         payload = decision_payload(asked, event=moment.event.name, **more)
@@ -195,31 +194,32 @@ class HookRunner:
         self._ledger.append([Entry(kind, self._ledger.span(), moment.cause, payload)], ts=now)
 
 
-def _copied(value: Object) -> Any:
-    """Return a copy of a hook's own: what is recorded stays as it was."""
+def _copy(value: Object) -> Any:
+    """Return a copy for one hook, so that the recorded value cannot change."""
     return canonical.decode(canonical.encode(dict(value)))
 
 
-def _told(facts: Object, left: Object, subject: Object) -> dict[str, Any]:
-    """Return what a record says of a firing beside its answers."""
+def _record_extras(facts: Object, left: Object, subject: Object) -> dict[str, Any]:
+    """Return the members of a firing's record besides the answers."""
     told: dict[str, Any] = {"facts": dict(facts)} if facts else {}
     return told if left == subject else told | {"output": dict(left)}
 
 
-def _transformed(gate: BoundGate, decision: Decision, left: Object, moment: _Moment) -> tuple[Decision, Object]:
-    """Return the decision and what it leaves; a transform must come from a rewriter and hold what the event is about.
+def _apply_transform(gate: BoundGate, decision: Decision, left: Object, moment: _Moment) -> tuple[Decision, Object]:
+    """Return the decision and the subject it leaves.
 
-    That is a prompt and nothing else, or for what a flow fires at least the members that its subject has to have.
+    A transform must come from a rewriter. It must be a prompt and nothing else, or contain the required members of a
+    flow's subject.
     """
     if not gate.rewrites:
-        return refusal(f"answered transform; only a rewriter may, with {_wanted(moment)}"), left
+        return refusal(f"answered transform; only a rewriter may, with {_expected_form(moment)}"), left
     try:
         made: Object = canonical.decode(canonical.admit(dict(decision.args or {})))
     except Exception as problem:  # noqa: BLE001 - a mapping of a plugin's own may raise anything
         return refusal(f"answered transform with {describe(problem)}"), left
     fits = set(made) == set(moment.subject) and type(made["prompt"]) is str if moment.whole else _holds(made, moment)
     if not fits:
-        return refusal(f"answered transform; only a rewriter may, with {_wanted(moment)}"), left
+        return refusal(f"answered transform; only a rewriter may, with {_expected_form(moment)}"), left
     return decision, made
 
 
@@ -227,11 +227,11 @@ def _holds(made: Object, moment: _Moment) -> bool:
     return moment.event.subject <= made.keys()
 
 
-def _wanted(moment: _Moment) -> str:
+def _expected_form(moment: _Moment) -> str:
     return "{'prompt': text}" if moment.whole else f"the subject, which has {', '.join(sorted(moment.event.subject))}"
 
 
-def refused(code: str, fired: Fired) -> Err:
+def refused(code: str, fired: HookResult) -> Err:
     """Return the error of a hook's refusal."""
     assert fired.refusal is not None
     return Err(fault(code, fired.refusal, place=source_place(fired.by)))

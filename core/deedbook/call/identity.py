@@ -1,8 +1,8 @@
-"""Who writes: the system, its processes, their runs and sessions, each told before what is beneath it.
+"""The identity of the writer: the system, its processes, their runs and sessions, each recorded before its children.
 
 A workspace's ledger is the system. A kernel that begins sessions is one process of it, a command or a connection is one
-run, and a run has sessions, of which each has one trace of spans. The workspace ledger holds this hierarchy:
-``system.boot``, below it ``system.run`` for every session, below that the session's heads, and ``system.shutdown``.
+run, and a run has sessions, each with one trace of spans. The workspace ledger holds this hierarchy: ``system.boot``,
+below it ``system.run`` for every session, below that the session's heads, and ``system.shutdown``.
 """
 
 import os
@@ -19,7 +19,7 @@ from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.ledger.liveness import FOLDER, Lifeline
 
 CLOSED: Final = "closed"
-"""Why a process shuts down that was told to, and had no fault."""
+"""The reason of a regular shutdown."""
 
 
 class Identity:
@@ -47,9 +47,9 @@ class Identity:
         return bool(self._boot)
 
     def run(self, run: str | None) -> str:
-        """Return the run that a session belongs to: *run*, or the one that a process has by itself.
+        """Return the run of a session: *run*, or the process's own.
 
-        Raises `BindingError` for what is no id: 32 lower-case hex digits, as `events.new_id` makes them.
+        Raises `BindingError` for an invalid id: 32 lower-case hex digits, as `events.new_id` makes them.
         """
         if run is None:
             return self.run_id
@@ -67,7 +67,7 @@ class Identity:
                 self._append_boot(recovered, ())
 
     def head(self, session: Ledger, state: str, run: str) -> None:
-        """Write the head of one of this process's sessions; the first time with the *run* that it belongs to.
+        """Write the head of one of this process's sessions; the first time with its *run*.
 
         Boot, run and head are one append with one sync. Raises `LedgerError`.
         """
@@ -80,8 +80,8 @@ class Identity:
             self._runs.pop(session.session_id, None)
 
     def shut_down(self, reason: str = CLOSED) -> None:
-        """Write ``system.shutdown`` if this process booted, and give its lifeline back; raises `LedgerError`."""
-        if os.getpid() != self._pid:  # a fork is no process of the hierarchy: it may write nothing
+        """Write ``system.shutdown`` if this process booted, and release its lifeline; raises `LedgerError`."""
+        if os.getpid() != self._pid:  # a forked process is not in the hierarchy and must not write
             return
         lifeline, self._lifeline = self._lifeline, None
         try:

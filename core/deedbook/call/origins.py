@@ -1,4 +1,4 @@
-"""What a session goes on from: a call that another session parked, or the past of another session."""
+"""The origin of a session that continues another one: a pending call of it, or its past."""
 
 from collections.abc import Callable
 
@@ -9,18 +9,18 @@ from deedbook.contract import Object
 from .handlers import Outcome, Ticket
 
 
-def unserved(_: Ticket) -> None:
+def run_handler(_: Ticket) -> None:
     """Return no outcome: the handler runs."""
 
 
 @attrs.frozen
-class Origin:
-    """Where a session comes from: the *event* that says so under ``session.start``, with its *payload*.
+class SessionOrigin:
+    """The origin of a session: the *event* recorded under ``session.start``, with its *payload*.
 
-    *served* is asked in the place of each handler, once the call was let through and its intent recorded: it returns
-    the outcome that the call has, or ``None`` where the handler runs.
+    *outcome_for* is called instead of each handler, once the call was allowed and its intent recorded: it returns the
+    outcome of the call, or ``None`` to run the handler.
     """
 
     event: str
     payload: Object
-    served: Callable[[Ticket], Outcome | None] = unserved
+    outcome_for: Callable[[Ticket], Outcome | None] = run_handler

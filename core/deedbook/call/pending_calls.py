@@ -1,7 +1,7 @@
-"""Pending calls, which a person has to decide: the request, the answer taken over, and the mark that it was used.
+"""Pending calls, which a person must decide: the request, the applied answer, and the mark that it was used.
 
-The request stands in the session's ledger and in the workspace's, where those who may answer it look. What they answer
-is checked here once more, by whoever is about to act on it.
+The request is in the session's ledger and in the workspace's, where approvers find it. The answer is checked again
+here, before it is used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,24 +34,24 @@ from deedbook.policy.requests import (
     shown_digest,
 )
 
-from .queue import OPEN, Pending, State, Waiting, refuse_state
+from .queue import OPEN, ApprovalQueue, ApprovalRequest, State, refuse_state
 
 EXPIRES_S: Final = 3600
-"""How long a request may be answered and performed where the workspace says nothing else."""
+"""How many seconds a request is valid by default."""
 NO_APPROVER: Final = (
-    "nobody can answer: no principal has the role approver and a key. Declare one under principals: in "
+    "there is no approver: no principal has the role approver and a key. Declare one under principals: in "
     ".system/deedbook.yaml, with roles: [approver] and key:; then make the call again"
 )
 _OWN: Final = ("approval", "session", "span", "requested", "expires", "shown")
-"""What two requests for the very same call do not share."""
+"""Members that differ between two requests for the same call."""
 
 
 @attrs.frozen(eq=False)
-class Parked:
-    """A call that waits: who asked for what (*given*: the arguments as they came) because of what, and the *request*.
+class PendingCall:
+    """A call that waits: the caller, the arguments as *given*, its cause, and the *request*.
 
-    *span* is that of ``approval.requested`` in the session; *waiting* is there where somebody waits for the answer.
-    *shared* says that somebody else filed the request, who alone may withdraw it.
+    *span* is that of ``approval.requested`` in the session; *queue* is set if the caller waits for the answer.
+    *shared*: another call filed the request, and only that one may withdraw it.
     """
 
     verdict: Verdict
@@ -61,41 +61,41 @@ class Parked:
     cause: str
     span: str
     request: Object
-    waiting: Waiting | None = None
+    queue: ApprovalQueue | None = None
     shared: bool = False
 
     def close(self) -> None:
-        """Let go of the queue."""
-        if self.waiting is not None:
-            self.waiting.close()
+        """Close the queue."""
+        if self.queue is not None:
+            self.queue.close()
 
-    def heard(self) -> Pending | None:
-        """Return the request if it was answered, or withdrawn; costs one `fstat` where nothing happened."""
-        if self.waiting is None:
+    def poll_answer(self) -> ApprovalRequest | None:
+        """Return the request if it was answered or withdrawn; costs one `fstat` if nothing happened."""
+        if self.queue is None:
             return None
-        self.waiting.refresh()
-        found = self.waiting.get(self.request["approval"])
+        self.queue.refresh()
+        found = self.queue.get(self.request["approval"])
         return found if found and (found.answer or found.withdrawn) else None
 
 
 class Grant(NamedTuple):
-    """An approval that was checked: of which request, and *taken*, what the session's ledger says of it."""
+    """A checked approval of a request; *record* is its payload in the session's ledger."""
 
-    pending: Pending
-    waiting: Waiting
+    pending: ApprovalRequest
+    queue: ApprovalQueue
     approved: ApprovedCall
-    taken: Object
+    record: Object
 
 
-class Standing(NamedTuple):
-    """A *request* in the queue for exactly the call that is asked for: waiting, or approved (the *grant*)."""
+class StandingRequest(NamedTuple):
+    """A *request* in the queue for exactly this call: waiting, or approved (the *grant*)."""
 
     request: Object
     grant: Grant | None = None
 
 
-class _First(Exception):  # noqa: N818 - it carries what was found
-    """Somebody else filed a request for the same call meanwhile."""
+class _AlreadyFiled(Exception):  # noqa: N818 - it carries the found request
+    """Another process filed a request for the same call meanwhile."""
 
     def __init__(self, request: Object) -> None:
         super().__init__()
@@ -103,9 +103,10 @@ class _First(Exception):  # noqa: N818 - it carries what was found
 
 
 class PendingCalls:
-    """Where the calls of one charter are parked: in the workspace's *own* ledger.
+    """The pending calls of one charter, in the workspace's *own* ledger.
 
-    The caller of such a call waits for the answer for *patience* seconds.
+    A caller waits for the answer for *patience* seconds. *deferred*: no request is filed, since the agent asks a
+    person.
     """
 
     def __init__(self, own: WorkspaceLedger, charter: Charter, patience: float = 0.0) -> None:
@@ -124,9 +125,9 @@ class PendingCalls:
     def request(
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, when: tuple[str, str, str]
     ) -> Object:
-        """Return what is asked, complete; *when* is the session, the span and the time.
+        """Return the complete request; *when* is the session, the span and the time.
 
-        The values of secrets are taken out before it is hashed: what a person is shown is what the ledger holds.
+        Secrets are masked before it is hashed: a person sees exactly what the ledger holds.
         """
         session, span, now = when
         expires = datetime.fromisoformat(now).timestamp() + self._seconds
@@ -159,42 +160,42 @@ class PendingCalls:
         shown: dict[str, Any] = canonical.decode(raw)
         return {**shown, "shown": shown_digest(shown)}
 
-    def queue(self, now: str) -> Waiting:
-        """Return the queue with every request that may stand at the time *now*; raises `LedgerError`."""
+    def open_queue(self, now: str) -> ApprovalQueue:
+        """Return the queue with every request that may be valid at the time *now*; raises `LedgerError`."""
         since = timestamp(datetime.fromisoformat(now).timestamp() - self._seconds)
-        return Waiting.since(_folder(self._own), since)
+        return ApprovalQueue.since(_folder(self._own), since)
 
-    def standing(self, request: Object, waiting: Waiting, now: str) -> Standing | None:
-        """Return the request in the queue *waiting* that asks for just what *request* does and stands, if one does.
+    def find_standing(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
+        """Return a valid request in the queue for exactly the same call as *request*, if there is one.
 
-        One that is approved comes before one that waits; what cannot be taken over does not stand.
+        An approved one comes before a waiting one; an approval that cannot be used does not count.
         """
-        for pending, _ in _alike(request, waiting, now, "approved"):
+        for pending, _ in _matching_requests(request, waiting, now, "approved"):
             with suppress(ApprovalError):
                 grant = self.take(pending, waiting, now)
-                return Standing(waiting.request(pending), grant)
-        return next((Standing(found) for _, found in _alike(request, waiting, now, "waiting")), None)
+                return StandingRequest(waiting.request(pending), grant)
+        return next((StandingRequest(found) for _, found in _matching_requests(request, waiting, now, "waiting")), None)
 
-    def file(self, request: Object, waiting: Waiting, now: str) -> Standing | None:
-        """Put *request* into the queue, durably, unless the same is asked for there already; then return that.
+    def file(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
+        """Add *request* to the queue, durably, unless one for the same call exists; then return that.
 
         Raises `LedgerError`.
         """
 
         def check() -> None:
             waiting.refresh()
-            for _, found in _alike(request, waiting, now, "waiting"):
-                raise _First(found)
+            for _, found in _matching_requests(request, waiting, now, "waiting"):
+                raise _AlreadyFiled(found)
 
         entry = self._entry("approval.requested", "policy", request["principal"]["id"], self._own.root, request)
         try:
             self._own.append([entry], durable=True, check=check)
-        except _First as first:
-            return Standing(first.request)
+        except _AlreadyFiled as first:
+            return StandingRequest(first.request)
         return None
 
     def withdraw(self, request: Object, reason: str) -> None:
-        """Take *request* back: nobody waits for the answer any more. Raises `LedgerError`."""
+        """Withdraw *request*: no caller waits for the answer any more. Raises `LedgerError`."""
         payload = {"approval": request["approval"], "reason": reason}
         self._own.append(
             [self._entry("approval.withdrawn", "runtime", request["principal"]["id"], self._own.root, payload)],
@@ -203,43 +204,43 @@ class PendingCalls:
 
     # --- taking over --------------------------------------------------------------------------------------------------
 
-    def take(self, pending: Pending, waiting: Waiting, now: str) -> Grant:
-        """Return the approval that *pending* was given, checked; raises `ApprovalError` where there is none."""
+    def take(self, pending: ApprovalRequest, waiting: ApprovalQueue, now: str) -> Grant:
+        """Return the checked approval of *pending*; raises `ApprovalError` if there is none."""
         request = waiting.request(pending)
         if pending.state(now) == "denied":
-            self._refused(pending, waiting, request)
+            self._raise_refused(pending, waiting, request)
         if pending.state(now) in OPEN and request["charter"] != self._charter.digest:
             raise ApprovalError(charter_changed(pending.id))
         refuse_state(pending, now, wanted="approved")
         refuse_performed(Path(self._own.place).parents[1], pending.id)
-        taken = self._taken(pending, waiting, request)
+        taken = self._answer_record(pending, waiting, request)
         return Grant(pending, waiting, ApprovedCall.of(request), taken)
 
     def use(self, grant: Grant, session: str, now: str) -> None:
-        """Mark *grant* as used by *session*, durably; of all who try one succeeds, the others get `ApprovalError`."""
+        """Mark *grant* as used by *session*, durably; one caller succeeds, the others get `ApprovalError`."""
 
         def check() -> None:
-            grant.waiting.refresh()
+            grant.queue.refresh()
             refuse_state(grant.pending, now, wanted="approved")
 
         pending = grant.pending
         assert pending.answer
-        who = pending.asked.payload["principal"]["id"]
+        who = pending.requested.payload["principal"]["id"]
         payload = {"approval": pending.id, "session": session}
         entry = self._entry("approval.used", "runtime", who, pending.answer.span, payload)
         self._own.append([entry], durable=True, check=check)
 
-    def taken(self, pending: Pending, waiting: Waiting) -> Object:
-        """Return what a session's ledger says of the answer, if it is one; raises `ApprovalError`."""
-        return self._taken(pending, waiting, waiting.request(pending))
+    def describe_answer(self, pending: ApprovalRequest, waiting: ApprovalQueue) -> Object:
+        """Return the payload about the answer for a session's ledger; raises `ApprovalError` for an invalid one."""
+        return self._answer_record(pending, waiting, waiting.request(pending))
 
-    def _refused(self, pending: Pending, waiting: Waiting, request: Object) -> NoReturn:
-        taken = self._taken(pending, waiting, request)
-        raise ApprovalError(fault("APPROVAL_REFUSED", f"{taken['approver']} refused it{_said(taken['signed'])}"))
+    def _raise_refused(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> NoReturn:
+        taken = self._answer_record(pending, waiting, request)
+        raise ApprovalError(fault("APPROVAL_REFUSED", f"{taken['approver']} refused it{_note_of(taken['signed'])}"))
 
-    def _taken(self, pending: Pending, waiting: Waiting, request: Object) -> dict[str, Any]:
+    def _answer_record(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> dict[str, Any]:
         assert pending.answer
-        answer = waiting.opened(pending.answer)
+        answer = waiting.open_payload(pending.answer)
         refuse_approver(self._charter.document["principals"], request, answer["approver"])
         key = approvers(self._charter.document["principals"])[answer["approver"]]
         for why in answer_faults(request, answer, key, self._own.session_id):
@@ -258,25 +259,27 @@ class PendingCalls:
         return Entry(label(event_type, actor, who), self._own.span(), cause, canonical.encode_payload(dict(payload)))
 
 
-def _alike(request: Object, waiting: Waiting, now: str, state: State) -> Iterator[tuple[Pending, Object]]:
-    """Yield the requests of the queue that stand as *state* and ask for exactly what *request* does.
+def _matching_requests(
+    request: Object, waiting: ApprovalQueue, now: str, state: State
+) -> Iterator[tuple[ApprovalRequest, Object]]:
+    """Yield the requests of the queue in *state* that are for exactly the same call as *request*.
 
-    The same call, charter, asking gate and reason, for the same principal in the same place of a run.
+    The same call, charter, asking gate and reason, for the same principal at the same position of a run.
     """
     wanted = {name: value for name, value in request.items() if name not in _OWN}
     for pending in waiting:
-        said = pending.asked.payload
+        said = pending.requested.payload
         if said.get("call") == request["call"] and pending.state(now) == state:
-            with suppress(DeedbookError):  # one that cannot be read does not stand
+            with suppress(DeedbookError):  # an unreadable one does not count
                 found = waiting.request(pending)
                 if {name: value for name, value in found.items() if name not in _OWN} == wanted:
                     yield pending, found
 
 
 def refuse_approver(principals: Mapping[str, Any], request: Object, approver: str) -> None:
-    """Raise `ApprovalError` unless *approver* may answer *request*, under the charter that declares *principals*.
+    """Raise `ApprovalError` unless *approver* may answer *request*, under the charter with these *principals*.
 
-    Who acts on somebody's behalf may be approved by that somebody; nobody approves what they ask themselves.
+    A principal may approve calls of agents that act on its behalf, but not its own.
     """
     known = approvers(principals)
     if not known:
@@ -286,35 +289,35 @@ def refuse_approver(principals: Mapping[str, Any], request: Object, approver: st
         why = f"{approver!r} is no principal with the role approver and a key. Who may answer: {who}"
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", why))
     if approver == request["principal"]["id"]:
-        why = f"{approver!r} asked for this call, and nobody answers a request of their own; another approver has to"
+        why = f"{approver!r} made this call and must not answer its own request; another approver must"
         raise ApprovalError(fault("APPROVAL_OWN_REQUEST", why))
 
 
 def refuse_performed(state: Path, identity: str) -> None:
     """Raise `ApprovalError` if a session of the *state* folder began the call of the request *identity*.
 
-    That is so where the workspace's ledger lost the mark that says it. A session that names the request and cannot be
-    read may have been the one.
+    This happens if the workspace's ledger lost the mark of its use. A session that names the request and cannot be read
+    counts as having begun it.
     """
     for place in sorted((state / "sessions").glob(f"*/{LEDGER_FILE}")):
-        if performed(place, identity):
+        if is_performed(place, identity):
             why = f"session {place.parent.name} began the call of request {identity}, and the workspace ledger does not"
             raise ApprovalError(fault("APPROVAL_USED", f"{why} say so; run: deedbook verify"))
 
 
-def performed(place: Path, identity: str) -> bool:
-    """Say whether the session's ledger at *place* has a call under an approval of the request *identity*."""
+def is_performed(place: Path, identity: str) -> bool:
+    """Return whether the session's ledger at *place* has a call under an approval of the request *identity*."""
     name = identity.encode()
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
         if not any(name in line for line in file):
             return False
     try:
-        return _began(place, identity)
+        return _has_call_under(place, identity)
     except LedgerError:
         return True
 
 
-def _began(place: Path, identity: str) -> bool:
+def _has_call_under(place: Path, identity: str) -> bool:
     grants: set[str] = set()
     with Folder.at(place.parent) as folder, closing(Follower(folder.open(place.name), place=str(place))) as follow:
         for line in follow():
@@ -327,7 +330,7 @@ def _began(place: Path, identity: str) -> bool:
 
 
 def charter_changed(identity: str) -> Any:
-    """Return the error that the charter of the request *identity* is not in force any more."""
+    """Return the error that the charter of the request *identity* is no longer in force."""
     why = f"another charter is in force than when request {identity} was made; make the call again"
     return fault("APPROVAL_CHARTER_CHANGED", why)
 
@@ -338,7 +341,7 @@ def principal_of(said: Object) -> Principal:
 
 
 def caller_of(request: Object) -> Caller:
-    """Return who asked for *request*, with the scope that they had."""
+    """Return the caller of *request*, with its scope."""
     scope = request["scope"]
     names, models = (None if part is None else frozenset(part) for part in (scope["names"], scope["models"]))
     return Caller(
@@ -355,7 +358,7 @@ def _scope(scope: Scope) -> dict[str, Any]:
     return {"why": scope.why, "names": names, "models": models}
 
 
-def _said(signed: str) -> str:
+def _note_of(signed: str) -> str:
     note = read_statement(signed).get("note")
     return f": {note}" if note else ""
 

@@ -1,4 +1,4 @@
-"""From a prompt to a reply: the skill that fits, the profile's flow, the reply, and the hooks around them."""
+"""From a prompt to a reply: the skill that matches, the profile's flow, the reply, and the hooks around them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,12 +14,12 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.commands import allowed_of
 
 from .door import Door
-from .hooks import Fired, HookRunner, refused
+from .hooks import HookResult, HookRunner, refused
 
 
 @attrs.frozen
 class Reply:
-    """The answer of a run: what is said, the state it ended in, the flow's whole result, and what hooks signalled."""
+    """The answer of a run: its text, its final state, the flow's whole result, and the signals of hooks."""
 
     text: str
     state: str
@@ -41,9 +41,9 @@ class PromptRun:
     principal: Principal
     caller: Caller
     note: Callable[..., str]
-    record_prompt: Callable[[Fired], str]
+    record_prompt: Callable[[HookResult], str]
 
-    def run(self, fired: Fired) -> Result[Reply]:
+    def run(self, fired: HookResult) -> Result[Reply]:
         """Record the prompt as hooks left it, and take it through skill and flow to a reply."""
         flow = self.bindings.charter.document["flow"]
         if flow is None:
@@ -56,8 +56,8 @@ class PromptRun:
             return self._reply(self._without_skill(caller, flow, fired.prompt, message), message, caller)
         return self._with_skill(caller, choices, flow, fired.prompt, message)
 
-    def _choices(self, fired: Fired) -> list[Choice]:
-        """Return the skills that fit: what a hook says the prompt means, where that fits any, else the prompt."""
+    def _choices(self, fired: HookResult) -> list[Choice]:
+        """Return the matching skills: by the intent that a hook signalled, if any matches, else by the prompt."""
         skills = self.bindings.skills.values()
         intents = (each["value"] for each in fired.signals.get("normalized_intent", ()))
         found = (choose(text, skills, says="the intent") for text in intents)
@@ -78,7 +78,7 @@ class PromptRun:
         return result
 
     def _without_skill(self, caller: Caller, flow: str, prompt: str, message: str) -> Result[Json]:
-        """Run the flow with nothing in scope; where the model has no rule for that, say which skills there are."""
+        """Run the flow with an empty scope; if the model has no rule for that, list the skills."""
         result = self._flow(caller, flow, prompt, message)
         if isinstance(result, Err) and result.error.code == "NO_RULE":
             skills = self.bindings.skills.values()
@@ -90,7 +90,7 @@ class PromptRun:
         return self.door.call(caller, flow, {"prompt": prompt}, cause)
 
     def _reply(self, ended: Result[Any], message: str, caller: Caller) -> Result[Reply]:
-        """Write the agent's reply, and ask the hooks whether the loop may go on."""
+        """Write the agent's reply, and ask the hooks whether the loop may continue."""
         if isinstance(ended, Err):
             self.hooks.stop(self.principal, message, ok=False)
             return ended

@@ -1,6 +1,6 @@
-"""What waits for a person: the queue of the workspace ledger, a fold of its ``approval.*`` events.
+"""The queue of approval requests: a fold of the workspace ledger's ``approval.*`` events.
 
-Of several answers to one request the first counts, and of several uses, too; the writers see to it that there is one.
+Of several answers to one request the first counts, and of several uses, too; the writers ensure that there is only one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,15 @@ from deedbook.policy.requests import shown_digest
 
 State: TypeAlias = Literal["waiting", "approved", "denied", "expired", "used", "withdrawn"]
 LAST: Final = "last"
-"""What people call the newest request; it may be another one a moment later."""
+"""The name of the newest request; another request may become the newest at any time."""
 OPEN: Final = ("waiting", "approved")
 """The states in which a request may still be answered or performed."""
 STATES: Final = ("waiting", "approved", "denied", "expired", "used", "withdrawn")
 
 
 @attrs.frozen
-class Said:
-    """An event about a request: the payload, and where it stands in the workspace ledger."""
+class QueueEvent:
+    """An event about a request: its payload, and its position in the workspace ledger."""
 
     payload: Mapping[str, Any]
     span: str
@@ -39,47 +39,47 @@ class Said:
 
 
 @attrs.define
-class Pending:
-    """One request and what became of it. Payloads are as recorded: parts may be sealed."""
+class ApprovalRequest:
+    """One request and its later events. Payloads are as recorded: parts may be sealed."""
 
     id: str
-    asked: Said
-    answer: Said | None = None
-    used: Said | None = None
-    withdrawn: Said | None = None
+    requested: QueueEvent
+    answer: QueueEvent | None = None
+    used: QueueEvent | None = None
+    withdrawn: QueueEvent | None = None
 
     def state(self, now: str) -> State:
-        """Return how it stands at the time *now*."""
+        """Return its state at the time *now*."""
         if self.used:
             return "used"
         if self.withdrawn:
             return "withdrawn"
         if self.answer and self.answer.payload["answer"] != "approve":
             return "denied"
-        if now >= self.asked.payload["expires"]:
+        if now >= self.requested.payload["expires"]:
             return "expired"
         return "approved" if self.answer else "waiting"
 
 
-Queue: TypeAlias = dict[str, Pending]
+Queue: TypeAlias = dict[str, ApprovalRequest]
 
 
 class QueueFold:
-    """The fold of the workspace ledger whose state is the queue: requests by id, in the order in which they came."""
+    """The fold of the workspace ledger whose state is the queue: requests by id, in the order of the ledger."""
 
     def start(self) -> Queue:
         """Return an empty queue."""
         return {}
 
     def step(self, state: Queue, event: Event) -> Queue:
-        """Take *event* in; what it is not about stays as it was."""
+        """Add *event*; irrelevant events change nothing."""
         identity = event.payload.get("approval")
         if not event.type.startswith("approval.") or not isinstance(identity, str):
             return state
-        said = Said(event.payload, event.span, event.seq, event.ts)
+        said = QueueEvent(event.payload, event.span, event.seq, event.ts)
         found = state.get(identity)
         if event.type == "approval.requested":
-            state.setdefault(identity, Pending(identity, said))
+            state.setdefault(identity, ApprovalRequest(identity, said))
         elif found and event.type == "approval.answered":
             found.answer = found.answer or said
         elif found and event.type == "approval.used":
@@ -89,10 +89,10 @@ class QueueFold:
         return state
 
 
-class Waiting:
-    """The queue of a state folder, read from the workspace ledger and kept up to date by `refresh`.
+class ApprovalQueue:
+    """The queue of a state folder, read from the workspace ledger and updated by `refresh`.
 
-    From the byte *start* on, where a line begins; what stands before is not seen.
+    It is read from the byte *start* on, where a line begins.
     """
 
     def __init__(self, folder: Folder, *, start: int = 0) -> None:
@@ -104,14 +104,14 @@ class Waiting:
 
     @classmethod
     def of(cls, state: Path) -> Self:
-        """Read the queue of the *state* folder; raises `FileNotFoundError` where there is no workspace ledger."""
+        """Read the queue of the *state* folder; raises `FileNotFoundError` if there is no workspace ledger."""
         made = cls(Folder.at(state / "workspace"))
-        made.refresh()
+        made._read()
         return made
 
     @classmethod
     def since(cls, folder: Folder, moment: str) -> Self:
-        """Read what was recorded in the queue in *folder* from *moment* (RFC 3339) on, and no more of it."""
+        """Read only what was recorded in the queue in *folder* from *moment* (RFC 3339) on."""
         place = f"{folder.path}/{LEDGER_FILE}"
         with folder.open(LEDGER_FILE) as file:
             start = end = file.seek(0, SEEK_END)
@@ -121,31 +121,35 @@ class Waiting:
                         break
                     start = offset
                 elif start == end:
-                    start = offset  # a line that somebody is writing; it is read when it is whole
+                    start = offset  # a line that is being written; it is read when it is complete
         made = cls(folder, start=start)
-        try:
-            made.refresh()
-        except BaseException:
-            made.close()
-            raise
+        made._read()
         return made
 
+    def _read(self) -> None:
+        """Read the queue for the first time; close it if that fails."""
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
     def refresh(self) -> None:
-        """Take in what was recorded since; raises `LedgerError` where a line is not what was written."""
+        """Read what was recorded since; raises `LedgerError` for an invalid line."""
         for line in self._follow():
             if line.event_type.startswith("approval."):
                 self._queue = self._fold.step(self._queue, line.event)
                 self._hashes[line.seq] = line.envelope_hash
 
-    def __iter__(self) -> Iterator[Pending]:
+    def __iter__(self) -> Iterator[ApprovalRequest]:
         return iter(self._queue.values())
 
-    def get(self, identity: str) -> Pending | None:
+    def get(self, identity: str) -> ApprovalRequest | None:
         """Return the request with that id, if there is one."""
         return self._queue.get(identity)
 
-    def find(self, name: str) -> Pending:
-        """Return the request that *name* is, or begins, or the ``last``; raises `ApprovalError`."""
+    def find(self, name: str) -> ApprovalRequest:
+        """Return the request for *name*: an id, its beginning, or ``last``; raises `ApprovalError`."""
         if name == LAST and self._queue:
             return list(self._queue.values())[-1]
         found = [each for identity, each in self._queue.items() if identity.startswith(name)] if name else []
@@ -158,29 +162,29 @@ class Waiting:
         )
         raise ApprovalError(fault("APPROVAL_NOT_FOUND", f"{why}; `deedbook approvals list --all` lists them"))
 
-    def hash_of(self, said: Said) -> str:
+    def hash_of(self, said: QueueEvent) -> str:
         """Return the envelope hash of an event of the queue."""
         return self._hashes[said.seq]
 
-    def opened(self, said: Said) -> dict[str, Any]:
-        """Return the payload with what is sealed in it; raises `ApprovalError` where something was erased."""
+    def open_payload(self, said: QueueEvent) -> dict[str, Any]:
+        """Return the payload with its sealed parts opened; raises `ApprovalError` if something was erased."""
         try:
             payload: dict[str, Any] = open_values(self._folder, said.payload)
         except FileNotFoundError:
-            why = "a sealed value of it was erased; let the call be asked for again"
+            why = "a sealed value of it was erased; make the call again"
             raise ApprovalError(fault("APPROVAL_INCOMPLETE", f"request {said.payload['approval']}: {why}")) from None
         return payload
 
-    def request(self, pending: Pending) -> dict[str, Any]:
-        """Return what was asked, opened; raises `LedgerError` if it is not what *shown* commits to."""
-        request = self.opened(pending.asked)
+    def request(self, pending: ApprovalRequest) -> dict[str, Any]:
+        """Return the request, opened; raises `LedgerError` if it does not match its hash *shown*."""
+        request = self.open_payload(pending.requested)
         if shown_digest(request) != request["shown"]:
             why = f"request {pending.id} is not what its hash commits to; verify the ledger, then {_AGAIN}"
             raise LedgerError(fault("LEDGER_UNSOUND", why))
         return request
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._follow.close()
         self._folder.close()
 
@@ -191,15 +195,15 @@ class Waiting:
         self.close()
 
 
-def refuse_state(pending: Pending, now: str, *, wanted: State) -> None:
-    """Raise `ApprovalError` unless the request stands as *wanted* at the time *now*."""
+def refuse_state(pending: ApprovalRequest, now: str, *, wanted: State) -> None:
+    """Raise `ApprovalError` unless the request is in the state *wanted* at the time *now*."""
     state = pending.state(now)
     if state != wanted:
         code, why = _NOT[state]
         raise ApprovalError(fault(code, f"request {pending.id} {why.format(id=pending.id)}"))
 
 
-_AGAIN: Final = "let the call be asked for again"
+_AGAIN: Final = "make the call again"
 _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "waiting": (
         "APPROVAL_NOT_GRANTED",
@@ -208,20 +212,20 @@ _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "approved": ("APPROVAL_ANSWERED", "is approved already, and not performed yet"),
     "denied": ("APPROVAL_ANSWERED", f"was denied; {_AGAIN}"),
     "expired": ("APPROVAL_EXPIRED", f"has expired; {_AGAIN}"),
-    "used": ("APPROVAL_USED", f"was approved and used, which is once; {_AGAIN}"),
-    "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn by who asked; {_AGAIN}"),
+    "used": ("APPROVAL_USED", f"was approved and has been used; {_AGAIN}"),
+    "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn by its caller; {_AGAIN}"),
 }
 
 __all__ = [
     "LAST",
     "OPEN",
     "STATES",
+    "ApprovalQueue",
+    "ApprovalRequest",
     "Object",
-    "Pending",
     "Queue",
+    "QueueEvent",
     "QueueFold",
-    "Said",
     "State",
-    "Waiting",
     "refuse_state",
 ]

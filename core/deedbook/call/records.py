@@ -1,4 +1,4 @@
-"""What the door writes: the entries of one call, from verdicts and outcomes."""
+"""Build the entries that the door writes for one call, from verdicts and outcomes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +24,8 @@ _REMEMBERED = 256
 class CallRecorder:
     """Builds the entries of a session's calls.
 
-    A round of answers that was seen before costs one look-up. Gates that answer with shared decisions (the constant
-    ``ALLOW``, the rules of a policy) are what makes that memory pay.
+    A round of answers that was seen before costs one look-up. This cache works for gates that answer with shared
+    decisions (the constant ``ALLOW``, the rules of a policy).
     """
 
     def __init__(self, ledger: Ledger, enforcement: str) -> None:
@@ -33,7 +33,7 @@ class CallRecorder:
         self._enforcement = enforcement
         self._seen: dict[tuple[str | int, ...], tuple[Answers, list[tuple[str, bytes, str]]]] = {}
 
-    def judged(self, verdict: Verdict, caller: Caller, facts: Object, cause: str) -> list[Entry]:
+    def decision_entries(self, verdict: Verdict, caller: Caller, facts: Object, cause: str) -> list[Entry]:
         """Return ``hook.fired``, ``policy.check`` and ``schema.violation``, as far as they apply."""
         bound, who = verdict.bound, caller.principal.id
         if bound is None:
@@ -41,7 +41,7 @@ class CallRecorder:
         if facts or verdict.first is not None or verdict.violations:
             return self._rounds(bound, verdict, facts, who, cause)
         asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
-        return self._remembered(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
+        return self._cached(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
 
     def intent(self, bound: BoundAbility, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
         """Return the call's intent with its final arguments."""
@@ -49,7 +49,7 @@ class CallRecorder:
         payload = b"%b%b%b" % (words.intent_head, verdict.raw, words.intent_tail)
         return Entry(label(words.intent, caller.actor, caller.principal.id), span, cause, payload)
 
-    def denied(self, verdict: Verdict, caller: Caller, ability: str, cause: str) -> Entry:
+    def denial(self, verdict: Verdict, caller: Caller, ability: str, cause: str) -> Entry:
         """Return the refusal, with the final arguments."""
         more = {} if verdict.by is None else {"by": dict(verdict.by)}
         kind = verdict.bound.kind if verdict.bound else "tool"
@@ -59,29 +59,29 @@ class CallRecorder:
             payload = b'{"args":%b,%b' % (verdict.raw, payload[1:])
         return self._entry("tool.denied", "policy", caller.principal.id, cause, payload)
 
-    def noted(self, event: str, actor: str, caller: Caller, cause: str, payload: Object, span: str = "") -> Entry:
-        """Return an event about a call that waits for a person, or has waited."""
+    def note(self, event: str, actor: str, caller: Caller, cause: str, payload: Object, span: str = "") -> Entry:
+        """Return an event about a call that waits, or has waited, for a person."""
         who = label(event, actor, caller.principal.id)
         return Entry(who, span or self._ledger.span(), cause, canonical.encode_payload(dict(payload)))
 
-    def refused(self, kind: str, ability: str, error: DomainError, caller: Caller, cause: str) -> Entry:
+    def refusal(self, kind: str, ability: str, error: DomainError, caller: Caller, cause: str) -> Entry:
         """Return the refusal of a call whose arguments cannot be recorded."""
         payload = {"code": error.code, "kind": kind, "name": text(ability), "reason": text(str(error))}
         return self._entry("tool.denied", "policy", caller.principal.id, cause, canonical.encode(payload))
 
     def result(self, ticket: Ticket, raw: bytes, *, late: bool) -> Entry:
-        """Return the outcome of a call that gave a result (*raw*, canonical)."""
+        """Return the outcome of a call with a result (*raw*, canonical)."""
         words = ticket.bound.event_names
         payload = b"%b%b%b" % (words.late_head if late else words.result_head, raw, words.result_tail)
         kind = label(words.result, words.result_actor, ticket.caller.principal.id)
         return Entry(kind, self._ledger.span(), ticket.span, payload)
 
-    def told(self, ticket: Ticket, above: Entry, outcome: Outcome) -> list[Entry]:
-        """Return what stands under the outcome *above*."""
-        return [self.noted(event, "runtime", ticket.caller, above.span, payload) for event, payload in outcome.told]
+    def noted_events(self, ticket: Ticket, above: Entry, outcome: Outcome) -> list[Entry]:
+        """Return the entries of the outcome's events, under *above*."""
+        return [self.note(event, "runtime", ticket.caller, above.span, payload) for event, payload in outcome.events]
 
     def error(self, ticket: Ticket, outcome: Outcome, error: DomainError) -> Entry:
-        """Return the outcome of a call that gave none."""
+        """Return the outcome of a call without a result."""
         words = ticket.bound.event_names
         payload = {
             words.name: ticket.bound.id,
@@ -93,8 +93,8 @@ class CallRecorder:
         who = ticket.caller.principal.id
         return self._entry(words.error, words.result_actor, who, ticket.span, canonical.encode(payload))
 
-    def observed(self, ticket: Ticket, asked: Answers, seen: bytes | None) -> list[Entry]:
-        """Return ``hook.fired`` of ``PostToolUse``; *seen* is what hooks have made of the result, if anything."""
+    def observation(self, ticket: Ticket, asked: Answers, seen: bytes | None) -> list[Entry]:
+        """Return ``hook.fired`` of ``PostToolUse``; *seen* is the result that hooks left, if they changed it."""
         ability, who = ticket.bound.id, ticket.caller.principal.id
         more = {} if seen is None else {"output": canonical.decode(seen)}
 
@@ -102,7 +102,7 @@ class CallRecorder:
             payload = decision_payload(asked, event="PostToolUse", ability=ability, **more)
             return [self._entry("hook.fired", "policy", who, ticket.span, payload)]
 
-        return make() if more else self._remembered(asked, ("", ability, who), ticket.span, make)
+        return make() if more else self._cached(asked, ("", ability, who), ticket.span, make)
 
     def violation(
         self, subject: str, bound: BoundAbility, violations: tuple[Violation, ...], who: str, cause: str
@@ -134,14 +134,14 @@ class CallRecorder:
             entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
         return entries
 
-    def _remembered(
+    def _cached(
         self, asked: Answers, about: tuple[str, ...], cause: str, make: Callable[[], list[Entry]]
     ) -> list[Entry]:
-        """Return the entries of a round without facts or changes, made at most once for the same answers."""
+        """Return the entries of a round without facts or changes, built at most once for the same answers."""
         key: tuple[str | int, ...] = (*about, *[id(item) for pair in asked for item in pair])
         seen = self._seen.get(key)
         if seen is None:
-            # holding what was asked keeps the ids theirs
+            # keeping a reference to the answers keeps their ids unique
             seen = asked, [(each.label, each.payload, canonical.digest(each.payload)) for each in make()]
             if len(self._seen) >= _REMEMBERED:
                 self._seen.clear()
@@ -154,15 +154,15 @@ class CallRecorder:
 
 
 def text(value: str) -> str:
-    """Return *value* as text that can be recorded: Unicode without lone surrogates, of bounded length."""
+    """Return *value* as recordable text: Unicode without lone surrogates, of bounded length."""
     return value[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
 
 
 def check_record(bindings: Bindings, event_type: str, payload: Object, owner: str) -> None:
-    """Check an event that a plugin wants to record against what the charter declares.
+    """Check an event that a plugin records against the declarations in the charter.
 
     *owner* is the plugin as the charter names it (``flow/review``), or a kind of plugins (``feature``). Raises `Failed`
-    (``NOT_AVAILABLE``) for a type that it does not declare, and (``SCHEMA_VIOLATION``) for a wrong payload.
+    (``NOT_AVAILABLE``) for an undeclared type, and (``SCHEMA_VIOLATION``) for an invalid payload.
     """
     rows = bindings.charter.document.get("records", {})
     own = {name for name, row in rows.items() if owner in (row["by"], row["by"].partition("/")[0])}

@@ -1,4 +1,4 @@
-"""What a flow is given: the run, with its roles and its typed state."""
+"""The run of a flow: its roles and its typed state."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -24,7 +24,7 @@ REPORT: Final = "worker.report"
 
 
 class FlowRun(CallCtx):
-    """Implements `flow.Run`: a flow keeps the scope of its skill, hands over to roles, and tells the story.
+    """Implements `flow.Run`: a flow keeps the scope of its skill, hands over to roles, and records the run.
 
     *before* is the state of the session's last context: a new one begins only when that has ended.
     """
@@ -46,7 +46,7 @@ class FlowRun(CallCtx):
 
     @property
     def signals(self) -> Object:
-        """What hooks said of the prompt."""
+        """The signals of hooks for the prompt."""
         return self._work.ticket.caller.signals
 
     def fire(self, event: str, subject: Object) -> Object:
@@ -67,7 +67,7 @@ class FlowRun(CallCtx):
         return fired.left
 
     def agent(self, role: str) -> "RoleAgent":
-        """Hand over to *role* and return it at work; raises `Failed` if it has no instructions."""
+        """Hand over to *role* and return it; raises `Failed` if it has no instructions."""
         instructions = self._work.door.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
@@ -95,7 +95,7 @@ class FlowRun(CallCtx):
 
 
 class RoleAgent:
-    """Implements `flow.Agent`: one role at work, from its hand-over (*span*) on."""
+    """Implements `flow.Agent`: one role, from its hand-over (*span*) on."""
 
     def __init__(self, work: OpenCall, role: str, instructions: str, span: str) -> None:
         self.instructions = instructions
@@ -145,7 +145,7 @@ class RoleAgent:
         return value_of(door.call(caller, offered["name"], offered["args"], self._answer))
 
     def message(self, schema: str, response: Object) -> dict[str, Any]:
-        """Return the response's text as the JSON that *schema* demands; what does not fit is recorded."""
+        """Return the response's text as the JSON that *schema* requires; violations are recorded."""
         try:
             value = canonical.parse(response["text"])
         except IntakeError as problem:

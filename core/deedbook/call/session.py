@@ -1,4 +1,4 @@
-"""Sessions: one life of work with one ledger file. Everything a session does to the world goes through its door."""
+"""Sessions, each with one ledger file. Everything a session does goes through its door."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +25,8 @@ from deedbook.policy.requests import principal_json
 from .call_context import CallCtx, MemoryCall
 from .door import Door
 from .handlers import Outcome, Ticket
-from .hooks import Fired, HookRunner, refused
-from .origins import Origin
+from .hooks import HookResult, HookRunner, refused
+from .origins import SessionOrigin
 from .records import check_record
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ T = TypeVar("T")
 
 
 @attrs.frozen
-class Submitted:
-    """A prompt as hooks left it, what they signalled (`hooks.Fired`), and the span of its ``user.message``."""
+class SubmittedPrompt:
+    """A prompt as hooks left it, their signals (`hooks.HookResult`), and the span of its ``user.message``."""
 
     prompt: str
     signals: Object
@@ -52,10 +52,10 @@ class Submitted:
 class Session:
     """One session, from ``session.start`` to ``session.end``; use it as a context manager.
 
-    *prompted* and *closed* are called once a prompt and the end are recorded, *ending* before the end is. *own* is the
-    ledger of the workspace. Calls that a person has to decide are left with what *parking* makes, unless they are
-    *deferred* to the caller. *origin* is what the session goes on from; *before_effects* are called before effects
-    begin.
+    *prompted* and *closed* are called after a prompt and after the end are recorded, *ending* before the end. *own* is
+    the ledger of the workspace. *pending_calls* makes the queue for calls that a person must decide, unless these are
+    *deferred* to the caller. *origin*: the session that this one continues; *before_effects* are called before an
+    effect.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -68,11 +68,11 @@ class Session:
         show: Show,
         closed: Callable[["Session"], None],
         own: WorkspaceLedger,
-        parking: Callable[[], "PendingCalls"],
+        pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
         prompted: Callable[["Session"], None],
         ending: Callable[["Session"], None],
-        origin: Origin | None = None,
+        origin: SessionOrigin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
         self.bindings = bindings
@@ -92,7 +92,7 @@ class Session:
         contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run, "memory": self._memory_call}
         self.door = Door(
             bindings, ledger,
-            facts=self._facts, contexts=contexts, clock=time.perf_counter, parking=parking,
+            facts=self._facts, contexts=contexts, clock=time.perf_counter, pending_calls=pending_calls,
             deferred=deferred, origin=origin, before_effects=before_effects,
         )  # fmt: skip
         self._root = self._cause = ""
@@ -107,12 +107,12 @@ class Session:
 
     @property
     def cause(self) -> str:
-        """The span that hangs above what is done next: the last message that was submitted, else the beginning."""
+        """The parent span of the next action: the last submitted message, or the beginning."""
         return self._cause
 
     @contextmanager
     def under(self, span: str) -> Iterator[None]:
-        """Let what is done meanwhile hang under *span*; only one thread does anything in the session then."""
+        """Put actions inside the block under *span*; only one thread may act in the session then."""
         before, self._cause = self._cause, span
         try:
             yield
@@ -122,7 +122,7 @@ class Session:
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self, purpose: str) -> Result[None]:
-        """Write ``session.start``, and where it goes on from; ask the hooks. A refusal ends the session."""
+        """Write ``session.start`` and the session's origin; ask the hooks. A refusal ends the session."""
         document = self.bindings.charter.document
         who = self.principal
         payload = {
@@ -147,7 +147,7 @@ class Session:
         return refused("SESSION_DENIED", fired)
 
     def end(self, *, ok: bool, reason: str) -> None:
-        """Close open tickets as unknown, tell the hooks, write ``session.end``; a second time does nothing."""
+        """Close open tickets as unknown, notify the hooks, write ``session.end``; a second call does nothing."""
         with self._ending:
             if self.ended:
                 return
@@ -188,16 +188,16 @@ class Session:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def call(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
-        """Use one ability on the principal's account; a person's answer is waited for *wait* seconds.
+        """Use one ability for the session's principal; wait up to *wait* seconds for a person's answer.
 
-        Without *wait* it is what the session was begun with.
+        By default the wait of the session applies.
         """
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         return self.door.call(self._patient(wait), ability, args, self._cause)
 
     def resume(self, request: Object, grant: "Grant") -> Result[Json]:
-        """Perform the call that another session parked and a person has approved, once, as who asked for it."""
+        """Perform the pending call of another session that a person approved, once, as its original caller."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         asked = self._write("approval.requested", "policy", request, self._resumed)
@@ -207,7 +207,7 @@ class Session:
         return self.door.resume(restore_caller(caller_of(request), self.bindings), request["name"], args, asked, grant)
 
     async def acall(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Json]:
-        """Do what `call` does, from a coroutine."""
+        """Act like `call`, from a coroutine."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         return await self.door.acall(self._patient(wait), ability, args, self._cause)
@@ -215,36 +215,36 @@ class Session:
     def _patient(self, wait: float | None) -> Caller:
         return self.caller if wait is None else attrs.evolve(self.caller, patience=wait)
 
-    def submit(self, prompt: str) -> Result[Submitted]:
-        """Take in a prompt that somebody else acts on: ask the hooks, and record it; later calls hang under it."""
-        return self._taken(prompt, self._submit)
+    def submit(self, prompt: str) -> Result[SubmittedPrompt]:
+        """Record a prompt that another program acts on, after asking the hooks; later calls are under it."""
+        return self._with_prompt(prompt, self._submit)
 
-    def _submit(self, fired: Fired) -> Result[Submitted]:
+    def _submit(self, fired: HookResult) -> Result[SubmittedPrompt]:
         self._cause = self.record_prompt(fired)
-        return Ok(Submitted(fired.prompt, fired.signals, self._cause))
+        return Ok(SubmittedPrompt(fired.prompt, fired.signals, self._cause))
 
-    # --- what somebody else does --------------------------------------------------------------------------------------
+    # --- effects of another program -----------------------------------------------------------------------------------
 
     def before(self, ability: str, args: Json) -> Result[Ticket]:
-        """Decide about a call whose effect is somebody else's; a ticket lets them begin, and `after` must follow."""
+        """Decide about a call whose effect the caller performs; a ticket allows it, and `after` must follow."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         return self.door.before(self.caller, ability, args, self._cause)
 
     def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
-        """Record what became of a call that `before` allowed, and return what its caller may see."""
+        """Record the outcome of a call that `before` allowed, and return what its caller may see."""
         return self.door.after(ticket, outcome)
 
     def refuse(self, ability: str, error: DomainError) -> Err:
-        """Record that a call never came so far as to be judged, and return why."""
+        """Record a call that was refused before it was judged, and return the error."""
         return self.door.refuse(self.caller, ability, error, self._cause)
 
-    def stop(self, *, ok: bool) -> Fired:
-        """Ask the hooks of ``Stop`` whether somebody else's loop may go on; raises `LedgerError`."""
+    def stop(self, *, ok: bool) -> HookResult:
+        """Ask the hooks of ``Stop`` whether the caller's loop may continue; raises `LedgerError`."""
         return self.hooks.stop(self.principal, self._cause, ok=ok)
 
-    def fire(self, event: str, subject: Object) -> Fired:
-        """Ask the hooks of an event that somebody else's loop has come to; raises `LedgerError`, `IntakeError`."""
+    def fire(self, event: str, subject: Object) -> HookResult:
+        """Ask the hooks of an event in the caller's loop; raises `LedgerError`, `IntakeError`."""
         return self.hooks.fire(event, subject, self.principal, self._cause)
 
     def note(
@@ -259,8 +259,7 @@ class Session:
     def record(self, event_type: str, payload: Object) -> str:
         """Record an event of a type that a feature of the charter declares, under the session; return its span.
 
-        Raises `Failed` (``NOT_AVAILABLE``) for another type, and (``SCHEMA_VIOLATION``) for a payload that is not what
-        the type's schema wants.
+        Raises `Failed` (``NOT_AVAILABLE``) for another type, and (``SCHEMA_VIOLATION``) for an invalid payload.
         """
         check_record(self.bindings, event_type, payload, "feature")
         return self._write(event_type, "runtime", payload, self._root)
@@ -269,9 +268,9 @@ class Session:
 
     def run(self, prompt: str) -> "Result[Reply]":
         """Take a request through hooks, skill and flow to a reply."""
-        return self._taken(prompt, self._run)
+        return self._with_prompt(prompt, self._run)
 
-    def _run(self, fired: Fired) -> "Result[Reply]":
+    def _run(self, fired: HookResult) -> "Result[Reply]":
         from .prompts import PromptRun
 
         run = PromptRun(
@@ -279,8 +278,8 @@ class Session:
         )
         return run.run(fired)
 
-    def _taken(self, prompt: str, go: Callable[[Fired], Result[T]]) -> Result[T]:
-        """Ask the hooks about *prompt*, and *go* on with what they leave of it."""
+    def _with_prompt(self, prompt: str, go: Callable[[HookResult], Result[T]]) -> Result[T]:
+        """Ask the hooks about *prompt*, and call *go* with the result."""
         require_type(prompt, (str,), "prompt")
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
@@ -291,8 +290,8 @@ class Session:
         except DeedbookError as problem:
             return Err(problem.error)
 
-    def record_prompt(self, fired: Fired) -> str:
-        """Record the prompt as hooks left it, tell features of it, and return the span of its ``user.message``."""
+    def record_prompt(self, fired: HookResult) -> str:
+        """Record the prompt as hooks left it, notify features, and return the span of its ``user.message``."""
         span = self._write("user.message", "user", {"text": fired.prompt}, self._root)
         self._prompted(self)
         return span
@@ -329,7 +328,7 @@ def _no_facts(_names: frozenset[str]) -> Object:
 
 
 def _facts_of(ledger: Ledger) -> Callable[[frozenset[str]], Object]:
-    """Return what tells the facts of a session; only sessions whose gates read facts pay for it."""
+    """Return the reader of a session's facts; only sessions whose gates read facts need it."""
     from .facts import Facts
 
     return Facts(ledger)

@@ -12,13 +12,14 @@ import attrs
 from deedbook.contract import Decision, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
+from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import Schemas, suggest
 from deedbook.plugins.policy_kinds import Kinds
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller
 from deedbook.policy.gates import BoundGate, decision_source, merge
 from deedbook.policy.judge import DecisionContext, Verdict, judge
-from deedbook.workspace.documents import Document, pointer
+from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceTree
 
 from .policies import reachable_rules
@@ -88,7 +89,7 @@ def read_cases(tree: SourceTree, path: str, schemas: Schemas) -> list[Case]:
     found = schemas.interpreted("policy_test_v1").violations(document.value)
     raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
     said: Any = document.value
-    cases = [_case(body, document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]
+    cases = [_case(body, document.line(join_pointer("cases", index))) for index, body in enumerate(said["cases"])]
     raise_all(SourceError, _duplicate_names(cases))
     return cases
 

@@ -7,12 +7,12 @@ from typing import Any
 import attrs
 
 from deedbook.contract import GateSpec
+from deedbook.contract.facts import FACTS
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.errors import fault
 from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import find_implementation
 from deedbook.plugins.policy_kinds import Kind
-from deedbook.policy.facts import FACTS
 from deedbook.policy.match import Match
 from deedbook.programs.scripts import find_missing
 from deedbook.workspace.declarations import HookSource, PolicySource

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError
+from deedbook.format.pointers import follow_reference
 from deedbook.format.schema import foreign
 
 Schema: TypeAlias = Mapping[str, Any] | bool
@@ -35,19 +36,13 @@ def unfolded(schema: Any, root: Any = None, level: int = 0) -> Any:
     target = schema.get("$ref")
     if isinstance(target, str):
         rest = {key: value for key, value in schema.items() if key != "$ref"}
-        found = _at(root, target) if level < _LEVELS else True
+        found = follow_reference(root, target) if level < _LEVELS else True
         found = unfolded(found, root, level + 1)
         return merged(found, unfolded(rest, root, level)) if isinstance(found, dict) else unfolded(rest, root, level)
     data = ("const", "enum", "default", "examples")
     return {
         key: value if key in data else unfolded(value, root, level) for key, value in schema.items() if key != "$defs"
     }
-
-
-def _at(root: Any, target: str) -> Any:
-    for step in target.removeprefix("#").split("/")[1:]:
-        root = root.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(root, dict) else True
-    return root
 
 
 def merged(under: Schema, over: Schema) -> dict[str, Any]:

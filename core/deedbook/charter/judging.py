@@ -17,7 +17,6 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
 from deedbook.format.schema import Schemas, Validator, Violation, foreign
-from deedbook.plugins.answers import adapt_method
 from deedbook.plugins.host import masker_of
 from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
@@ -167,6 +166,8 @@ class JudgingBinder:
         entry, event = fitting.entry, fitting.entry["event"]
         linked, made = self.construct(entry)
         method = find_implementation(linked.offer, made, event, entry["place"])
+        from deedbook.plugins.answers import adapt_method
+
         return adapt_method(event, method), entry["timeout_ms"] / 1000
 
     def keep_hook(self, fitting: Fitting, ask: Callable[..., Any], limit: float) -> None:

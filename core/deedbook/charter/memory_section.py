@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from deedbook.format.pointers import join_pointer
 from deedbook.policy.conditions import too_large
 from deedbook.policy.zones import entry_of
 from deedbook.workspace.declarations import MemorySource, Workspace
-from deedbook.workspace.documents import pointer
 
 from .linker import Linker, locator
 
@@ -31,13 +31,13 @@ class MemoryCompiler:
     def _check(self, memory: MemorySource) -> None:
         said = memory.section
         for glob, body in said.get("keys", {}).items():
-            self._linker.schema(body.get("schema"), locator(memory, pointer("keys", glob, "schema")))
-            self._globs(memory, [glob], pointer("keys", glob))
+            self._linker.schema(body.get("schema"), locator(memory, join_pointer("keys", glob, "schema")))
+            self._globs(memory, [glob], join_pointer("keys", glob))
         self._globs(memory, list(said.get("verified_by", ())), "/verified_by")
         for zone, who in said.get("zones", {}).items():
             for access, callers in who.items():
                 for index, each in enumerate(callers):
-                    self._globs(memory, list(each.get("principals", ())), pointer("zones", zone, access, index))
+                    self._globs(memory, list(each.get("principals", ())), join_pointer("zones", zone, access, index))
 
     def _globs(self, memory: MemorySource, globs: list[str], where: str) -> None:
         if globs and too_large(globs):

@@ -13,6 +13,7 @@ import attrs
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError
 from deedbook.format.lint import suggest
+from deedbook.format.pointers import escape
 from deedbook.format.schema import foreign
 
 from .instances import TYPES, instances, merged, unfolded
@@ -121,7 +122,7 @@ class _Comparison:
         extra = wide.get("additionalProperties", True)
         patterns = "patternProperties" in wide
         for name, part in inside.items():
-            place = f"{at}/properties/{name.replace('~', '~0').replace('/', '~1')}"
+            place = f"{at}/properties/{escape(name)}"
             within = self._within(narrow, wide, embed, name)
             if name in theirs:
                 yield from self.compare(part, theirs[name], place, within, level + 1)

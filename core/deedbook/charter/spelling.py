@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.workspace.documents import Document, flow_style_places, pointer
+from deedbook.format.pointers import join_pointer
+from deedbook.workspace.documents import Document, flow_style_places
 
 OPEN: Final = "open"
 OWN: Final = "own"
@@ -45,7 +46,7 @@ def _obstacles(document: Document) -> Iterator[Obstacle]:
     for key in said:
         if key not in _KEYS:
             yield Obstacle(
-                document.place(pointer(key), key=True), f"{key}: is no key of the open form; put it under metadata"
+                document.place(join_pointer(key), key=True), f"{key}: is no key of the open form; put it under metadata"
             )
     if not isinstance(said.get("allowed-tools", ""), str):
         why = "allowed-tools: is a list; write the names into one text with spaces between them"
@@ -57,7 +58,7 @@ def _obstacles(document: Document) -> Iterator[Obstacle]:
     for key, value in said.get("metadata", {}).items():
         if not isinstance(value, str):
             why = f"metadata.{key}: is no text; other readers keep texts only"
-            yield Obstacle(document.place(pointer("metadata", key), key=True), why)
+            yield Obstacle(document.place(join_pointer("metadata", key), key=True), why)
     yield from _style_obstacles(document)
 
 

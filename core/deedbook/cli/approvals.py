@@ -13,7 +13,7 @@ from .output import as_json, is_terminal, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deedbook.call.queue import Pending, Waiting
+    from deedbook.call.queue import ApprovalQueue, ApprovalRequest
     from deedbook.call.session import Session
     from deedbook.contract import Object
 
@@ -187,7 +187,7 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
     return 0
 
 
-def _next_step(options: GlobalOptions, pending: "Pending") -> str:
+def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
     """Return how to perform an approved call if no process is waiting; only the agent can use an agent's own tool."""
     from deedbook.approvals.answering import AGAIN
     from deedbook.policy.bound import EXTERNAL
@@ -212,7 +212,7 @@ def _now() -> str:
     return timestamp(time.time())
 
 
-def _states(options: GlobalOptions, requests: "Iterable[Pending]") -> dict[str, str]:
+def _states(options: GlobalOptions, requests: "Iterable[ApprovalRequest]") -> dict[str, str]:
     """Return the state of each of *requests*, by its id; an open request of an older charter is stale."""
     from deedbook.approvals.answering import find_stale
     from deedbook.call.queue import OPEN
@@ -226,22 +226,22 @@ def _states(options: GlobalOptions, requests: "Iterable[Pending]") -> dict[str, 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _row(pending: "Pending", state: str) -> dict[str, Any]:
+def _row(pending: "ApprovalRequest", state: str) -> dict[str, Any]:
     from deedbook.format.event_text import show
 
-    asked = pending.asked.payload
+    asked = pending.requested.payload
     said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}
     principal = asked["principal"]
     who = show(principal["id"]) if isinstance(principal, dict) and "id" in principal else show(principal)
     return {"approval": pending.id, "state": state, "principal": who, **said}
 
 
-def _answer(pending: "Pending", waiting: "Waiting") -> dict[str, Any] | None:
+def _answer(pending: "ApprovalRequest", waiting: "ApprovalQueue") -> dict[str, Any] | None:
     from deedbook.policy.requests import read_statement
 
     if pending.answer is None:
         return None
-    said = waiting.opened(pending.answer)
+    said = waiting.open_payload(pending.answer)
     statement = read_statement(said["signed"])
     return {"answer": said["answer"], "approver": said["approver"], "at": statement["at"], "note": statement["note"]}
 

@@ -30,7 +30,7 @@ _TEXTS: Final = frozenset(
 )
 """Parameters that hold a text, which may be empty, or JSON, which has its own check."""
 _EMPTY: Final = "it is empty; name something, or leave it out"
-KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack")
+KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack", "feature")
 """The kinds of plugins."""
 
 

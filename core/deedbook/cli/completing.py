@@ -38,9 +38,9 @@ def _sessions(workspace: "Workspace") -> Iterable[str]:
 
 
 def _requests(workspace: "Workspace") -> Iterable[str]:
-    from deedbook.call.queue import Waiting
+    from deedbook.call.queue import ApprovalQueue
 
-    with Waiting.of(workspace.state) as waiting:
+    with ApprovalQueue.of(workspace.state) as waiting:
         return ["last", *(pending.id for pending in waiting)]
 
 

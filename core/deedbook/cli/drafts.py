@@ -15,12 +15,12 @@ import attrs
 from deedbook.contract import plugins as contracts
 from deedbook.format.errors import SourceError, fault
 from deedbook.format.schema import data_folder
-from deedbook.plugins.groups import GROUPS
+from deedbook.plugins.groups import ENTRY_POINTS
 
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Valid names of plugins: lower-case words joined by hyphens."""
 _LONGEST: Final = 60
-_TAKEN: Final = ("Iterator",)
+_TAKEN: Final = ("Any", "FeatureSpec", "Iterator", "Path")
 _ENDING: Final = ".tmpl"
 _ABOUT: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -31,6 +31,7 @@ _ABOUT: Final[Mapping[str, str]] = MappingProxyType(
         "policy": "lets an ability be used so often, and then asks.",
         "skill": "reads skills from one JSON file.",
         "pack": "a policy for tools.",
+        "feature": "counts the calls of each session.",
     }
 )
 _TRIALS: Final[Mapping[str, str]] = MappingProxyType(
@@ -42,6 +43,7 @@ _TRIALS: Final[Mapping[str, str]] = MappingProxyType(
         "policy": """call echo --args '{"text": "hi"}'""",
         "skill": "skills",
         "pack": """call echo --args '{"text": "hi"}'""",
+        "feature": """call echo --args '{"text": "hi"}' && deedbook -C $folder/example tree last""",
     }
 )
 """A command that tries a plugin of the kind, in the workspace that comes with it."""
@@ -76,7 +78,7 @@ def create_plugin(kind: str, name: str, into: Path) -> Draft:
     finally:
         shutil.rmtree(draft)
     files = tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))
-    trial = Template(_TRIALS[kind]).substitute(words)
+    trial = Template(_TRIALS[kind]).substitute(words, folder=folder)
     commands = (f"pip install -e {folder}", f"pytest {folder}", f"deedbook -C {folder}/example {trial}")
     return Draft(folder, files, commands)
 
@@ -107,7 +109,8 @@ def _words(kind: str, name: str) -> dict[str, str]:
         "module": module,
         "Class": made,
         "distribution": f"deedbook-{kind}-{name}",
-        "group": GROUPS[kind],
+        "group": ENTRY_POINTS[kind],
+        "family": f"x.{name.replace('-', '_')}",
         "target": f"{module}.data" if kind == "pack" else f"{module}:{made}",
     }
 

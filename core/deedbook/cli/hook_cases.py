@@ -13,6 +13,7 @@ import attrs
 from deedbook.contract import Decision, Event, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import SourceError, fault, raise_all
+from deedbook.format.pointers import join_pointer
 from deedbook.format.reader import read as read_ledger
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bindings import Bindings
@@ -20,7 +21,6 @@ from deedbook.policy.bound import EVERYTHING, Caller
 from deedbook.policy.gates import BoundGate, answer
 from deedbook.policy.judge import DecisionContext, make_call
 from deedbook.programs.exchange import ARGUMENTS
-from deedbook.workspace.documents import pointer
 from deedbook.workspace.trees import SourceTree
 
 FOLDER: Final = "hooks"
@@ -67,7 +67,9 @@ def read_cases(tree: SourceTree, path: str, schemas: Schemas) -> list[HookCase]:
         (fault("SOURCE_INVALID", f"{each.path}: {each.message}", place=document.place(each.pointer)) for each in found),
     )
     said: Any = document.value
-    return [HookCase(**body, place=document.line(pointer("cases", index))) for index, body in enumerate(said["cases"])]
+    return [
+        HookCase(**body, place=document.line(join_pointer("cases", index))) for index, body in enumerate(said["cases"])
+    ]
 
 
 def run_case(bindings: Bindings, trial: HookCase, state: Path) -> HookCaseResult:

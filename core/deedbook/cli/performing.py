@@ -4,9 +4,9 @@ import time
 from typing import Final
 
 from deedbook.approvals.answering import AGAIN, open_queue
-from deedbook.call.origins import Origin
+from deedbook.call.origins import SessionOrigin
 from deedbook.call.pending_calls import Grant, principal_of
-from deedbook.call.queue import Pending, Waiting
+from deedbook.call.queue import ApprovalQueue, ApprovalRequest
 from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
@@ -31,7 +31,9 @@ def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Jso
             return session.resume(request, grant)
 
 
-def start_session(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -> tuple[Session, Grant, Object]:
+def start_session(
+    kernel: Kernel, waiting: ApprovalQueue, pending: ApprovalRequest, by: str
+) -> tuple[Session, Grant, Object]:
     """Start the session in which the approved call is performed; return it with the grant and the request.
 
     Raises `DeedbookError` if the call may not be performed; then the approval stays unused.
@@ -46,5 +48,5 @@ def start_session(kernel: Kernel, waiting: Waiting, pending: Pending, by: str) -
         why = f"the arguments of request {pending.id} held a secret, which no record keeps; make the call again"
         raise ApprovalError(fault("APPROVAL_INCOMPLETE", why))
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
-    origin = Origin("approval.resumed", resumes)
+    origin = SessionOrigin("approval.resumed", resumes)
     return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request

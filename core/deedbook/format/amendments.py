@@ -1,42 +1,44 @@
 """Amendments: later events that correct the payload of a recorded event; pure. The recorded event stays as it is."""
 
 import copy
-import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
 
 from deedbook.contract import Event, Object
 
+from .pointers import InvalidPointerError, get_member, split_pointer
+
 TYPE: Final = "event.amended"
-_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
+_NOTHING: Final = object()
 
 
 class InvalidPatch(ValueError):  # noqa: N818 - a fault of the input, like the kernel's other exceptions
     """A change that does not fit the payload."""
 
 
-def split_pointer(pointer: str) -> list[str]:
-    """Return the segments of a JSON pointer (RFC 6901); raises `InvalidPatch` for an invalid one, or the empty one."""
-    if not pointer.startswith("/") or re.search("~(?![01])", pointer):
-        raise InvalidPatch(f"{pointer!r} is no JSON pointer to a member; expected one such as /args/text")
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
+def _split(pointer: str) -> list[str]:
+    """Return the names that *pointer* leads through; raises `InvalidPatch` for an invalid or the empty pointer."""
+    with suppress(InvalidPointerError):
+        if names := split_pointer(pointer):
+            return names
+    raise InvalidPatch(f"{pointer!r} is no JSON pointer to a member; expected one such as /args/text")
 
 
 def value_at(value: Any, pointer: str) -> Any:
     """Return the value at *pointer* in *value*; raises `InvalidPatch` if there is none."""
-    for part in split_pointer(pointer):
+    for part in _split(pointer):
         value = _member(value, part, pointer)
     return value
 
 
 def _member(value: Any, part: str, pointer: str) -> Any:
-    if isinstance(value, dict) and part in value:
-        return value[part]
-    if isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
-        return value[int(part)]
-    raise InvalidPatch(f"{pointer}: there is no {part!r}{_member_hint(value)}")
+    found = get_member(value, part, _NOTHING)
+    if found is _NOTHING:
+        raise InvalidPatch(f"{pointer}: there is no {part!r}{_member_hint(value)}")
+    return found
 
 
 def _member_hint(value: Any) -> str:
@@ -52,7 +54,7 @@ def apply_patch(payload: Object, patch: Iterable[Any]) -> dict[str, Any]:
         pointer = change.get("at") if isinstance(change, dict) else None
         if not isinstance(pointer, str):
             raise InvalidPatch("an invalid change, or one inside a sealed value")
-        *above, last = split_pointer(pointer)
+        *above, last = _split(pointer)
         inner: Any = made
         for part in above:
             inner = _member(inner, part, pointer)

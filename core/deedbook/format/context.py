@@ -1,8 +1,8 @@
-"""RunContext: a run's typed state, which is the fold of its ``context.*`` events and of nothing else.
+"""RunContext: a run's typed state, the fold of its ``context.*`` events and of nothing else.
 
-`advance` is the state machine. The `Recorder` asks it before it appends; the `ContextFold` asks it again when the
-events are read: what was acted on and what can be read back are one truth. Whoever works with a context writes to it
-and returns ``None``; there is no second result that could differ.
+`advance` is the state machine. The `Recorder` asks it before it appends, and the `ContextFold` asks it again when the
+events are read, so both have the same state. Code that uses a context writes to it and returns ``None``; there is no
+second result that could differ.
 
     CREATED → CLARIFIED → SCOPED → PLANNED → EXECUTING → VERIFYING → COMPLETED
                                                  ↑───────────┘ rework

@@ -54,8 +54,8 @@ class Folder:
     """A directory held by descriptor; every path given to it is relative to it and stays beneath it.
 
     Paths have components separated by ``/``; empty ones, ``.``, ``..``, control characters and more than
-    `paths.MAX_PATH` bytes are refused, and so is whatever is reached through a link or is no regular file with a single
-    name: `FileRefused` (``PATH_REFUSED``). What is absent raises `FileNotFoundError`; other failures stay `OSError`.
+    `paths.MAX_PATH` bytes are refused. So are links, and files that are not regular or have several names
+    (`FileRefused`, ``PATH_REFUSED``). A missing file raises `FileNotFoundError`; other failures stay `OSError`.
     """
 
     __slots__ = ("_fd", "path")
@@ -127,8 +127,8 @@ class Folder:
         """Put *data* in the place of a whole file and return its SHA-256: afterwards it is old or new, never between.
 
         *expected* is the SHA-256 of the present content in hex, ``""`` for a file that must not exist, ``None`` for
-        whatever is there. Anything else on disk raises `Conflict`; of several writers with one expectation, one wins.
-        (The folder's lock holds off every writer that comes through here, not an editor that writes by itself.)
+        any content. Other content on disk raises `Conflict`; of several writers with one expectation, one wins. (The
+        folder's lock stops every writer that uses this class, not an editor.)
         A new file gets *mode* (less the umask), and missing folders above it the same, passable; an old one keeps its
         permissions. What can be made again need not be *synced*.
         """

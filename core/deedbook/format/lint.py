@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 import attrs
 
+from .pointers import join_pointer
+
 if TYPE_CHECKING:
     import jsonschema_rs
 
@@ -54,8 +56,7 @@ def violation(path: Iterable[str | int], message: str) -> Violation:
     """Return the `Violation` at *path*, given as keys and indices from the root."""
     steps = tuple(path)
     shown = "".join(map(_step, steps))
-    pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
-    return Violation(f"${shown}", message, pointer)
+    return Violation(f"${shown}", message, join_pointer(*steps))
 
 
 def _step(step: str | int) -> str:
@@ -310,16 +311,12 @@ def _references(seen: Mapping[Path, Any]) -> Iterator[Violation]:
             name = part.get(keyword)
             if isinstance(name, str) and anchors.setdefault(name, path) != path:
                 yield violation((*path, keyword), f'anchor "{name[:80]}" stands twice in the document')
-    places = {"".join(f"/{_escape(step)}" for step in path) for path in seen}
+    places = {join_pointer(*path) for path in seen}
     for path, part in parts:
         for keyword in ("$ref", "$dynamicRef"):
             target = part.get(keyword)
             if isinstance(target, str):
                 yield from (violation((*path, keyword), why) for why in _astray(target, anchors, places))
-
-
-def _escape(step: str | int) -> str:
-    return str(step).replace("~", "~0").replace("/", "~1")
 
 
 def _astray(target: str, anchors: Mapping[str, Path], places: set[str]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from deedbook.contract import Object
 from . import canonical
 from .errors import IntakeError, SchemaError, SourceError, fault
 from .lint import Violation, pattern_options, problems, suggest, violation
+from .pointers import MEMBER_POINTER, POINTER
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -46,8 +47,8 @@ _PHRASES: Final = MappingProxyType(
 )
 _PATTERNS: Final = MappingProxyType(
     {
-        "^(/([^~/]|~[01])*)+$": "is no JSON pointer, which begins with a slash: /name, or /outer/inner",
-        "^(/([^~/]|~[01])*)*$": "is no JSON pointer, which is empty or begins with a slash: /name, or /outer/inner",
+        MEMBER_POINTER: "is no JSON pointer, which begins with a slash: /name, or /outer/inner",
+        POINTER: "is no JSON pointer, which is empty or begins with a slash: /name, or /outer/inner",
     }
 )
 """Texts for patterns of the kernel's own schemas."""

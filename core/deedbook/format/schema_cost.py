@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
 
+from .pointers import join_pointer
+
 MAX_DEPTH: Final = 64
 
 _SAME: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
@@ -127,7 +129,7 @@ def _parts(value: Any, keyword: str) -> Iterator[tuple[str, Any]]:
         yield from ((f"/{keyword}/{index}", child) for index, child in enumerate(value))
     elif keyword in ("properties", "patternProperties", "dependentSchemas", "$defs"):
         for name, child in value.items():
-            yield f"/{keyword}/{name.replace('~', '~0').replace('/', '~1')}", child
+            yield join_pointer(keyword, name), child
     else:
         yield f"/{keyword}", value
 

@@ -21,6 +21,7 @@ from deedbook.contract import Json, Object
 from .canonical import MAX_BYTES, SEALED_KEY, decode, digest, encode, encode_payload
 from .errors import FileRefused, IntakeError, LedgerError, SourceError, fault, raise_all
 from .files import Folder
+from .pointers import split_pointer
 
 if TYPE_CHECKING:
     from .detectors import Detectors
@@ -101,7 +102,7 @@ def _place(text: str) -> tuple[str, tuple[str, ...]]:
     event_type, slash, pointer = text.partition("/")
     if not slash or not pointer or not re.fullmatch(r"[a-z0-9_.*]+", event_type):
         raise ValueError(f'{text!r} names no value; expected "<event type>/<pointer>", such as "user.message/text"')
-    return event_type, tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/"))
+    return event_type, tuple(split_pointer(f"/{pointer}"))
 
 
 # --- the sealer -------------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class Sealer:
         return made
 
     def mark_secrets(self, text: str) -> str:
-        """Return *text* with the values of secrets marked, in whatever spelling."""
+        """Return *text* with the values of secrets marked, in every spelling."""
         for needle, mark in self._marks:
             text = text.replace(needle, mark)
         return text

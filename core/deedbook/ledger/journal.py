@@ -41,7 +41,7 @@ class TornTail(NamedTuple):
 class Journal:
     """The file behind *fd*, which it owns: `end` bytes are known to be whole, `synced` of them durable.
 
-    Hold `lock` around `write` and whatever must agree with it, and call `settle` after letting it go.
+    Hold `lock` around `write` and everything that must agree with it; call `settle` after the lock is released.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Adapt hook methods to gates: each returns a `Decision`, whatever its event lets it return."""
+"""Adapt hook methods to gates: each returns a `Decision`, whichever form its event allows."""
 
 from collections.abc import Callable
 from typing import Any

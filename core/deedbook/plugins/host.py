@@ -98,9 +98,9 @@ class WorkspaceHost:
 
     *roots* are the folders below it that plugins may reach (``""``: all of it), *hidden* those that they may not even
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
-    *workers* returns what runs programs; without it none is run: the charter is still being compiled. *variables* names
-    the environment variable of each secret. *asked* are the secrets that somebody wanted. *routes* returns what
-    `routing.routes.told` returns, where there is a charter.
+    *workers* returns the runner of programs; without it none runs, because the charter is still being compiled.
+    *variables* names the environment variable of each secret. *routes* returns the result of
+    `routing.routes.route_data`, if there is a charter.
     """
 
     def __init__(  # noqa: PLR0913 - what a workspace has, mostly given by name

@@ -1,7 +1,7 @@
 """Hooks in processes of their own: scripts, and plugins with ``isolation: worker``.
 
-Whatever such a process does (it hangs, floods, dies, answers twice), the caller has an answer within the limit, or
-none, which denies; and all processes that it started are killed.
+Even if such a process hangs, floods, dies or answers twice, the caller has an answer within the limit or none, which
+denies. All processes that it started are killed.
 """
 
 import sys
@@ -40,7 +40,7 @@ def isolate_hook(entry: Mapping[str, Any], plugins: Mapping[str, Any], host: Hos
     """Return what asks such a hook; nothing is started yet. Raises `BindingError`."""
     workers = host.workers if isinstance(host, WorkspaceHost) else None
     if not isinstance(host, WorkspaceHost) or workers is None:
-        raise BindingError(fault("NOT_AVAILABLE", "there is nobody here to start processes", place=entry["place"]))
+        raise BindingError(fault("NOT_AVAILABLE", "processes cannot be started here", place=entry["place"]))
     if "script" in entry:
         try:
             return MaskingHook(ScriptHook(entry, host, workers), host)

@@ -31,7 +31,7 @@ PROGRAM: Final = Principal("local", "python")
 AGENT: Final = "agent:"
 """The prefix of the principals of clients and roles."""
 
-_NOBODY: Final = Scope("what a client may use that nobody declared, which is nothing", frozenset(), frozenset())
+_NOTHING: Final = Scope("what a client may use that nobody declared, which is nothing", frozenset(), frozenset())
 
 
 @attrs.frozen
@@ -95,7 +95,7 @@ def exposed_abilities(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
 def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
     known = {PLAIN: {"expose": {}, "place": None}, **document.get("clients", {})}
     if name not in known:
-        return _NOBODY
+        return _NOTHING
     match = Match.compile(known[name]["expose"], known[name]["place"], at=("expose",), allows=True)
     fitting = {
         id_: entry["kind"] for id_, entry in document["abilities"].items() if match.could_match(facts_of(id_, entry))

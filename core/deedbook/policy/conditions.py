@@ -8,15 +8,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from deedbook.format.pointers import get_member, unescape
+
 if TYPE_CHECKING:
     import jsonschema_rs
 
 
 ValueTest: TypeAlias = Callable[[Any], bool]
 Lookup: TypeAlias = Callable[[Mapping[str, Any]], Any]
-
-POINTER: Final = "^(/([^~/]|~[01])*)+$"
-"""The JSON pointers (RFC 6901) to an argument; the empty pointer, which means all of them, is not allowed."""
 
 SCALAR: Final = ["null", "boolean", "number", "string"]
 
@@ -63,8 +62,8 @@ ABSENT: Final = _Absent()
 
 
 def lookup(pointer: str) -> Lookup:
-    """Return a function that finds the value at *pointer*, a `POINTER`, in the arguments of a call, or `ABSENT`."""
-    names = [token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/")]
+    """Return a function that finds the value at *pointer* in the arguments of a call, or `ABSENT`."""
+    names = split_argument(pointer)
     if len(names) == 1:
         only = names[0]
         return lambda args: args.get(only, ABSENT)
@@ -72,21 +71,19 @@ def lookup(pointer: str) -> Lookup:
     def walk(args: Mapping[str, Any]) -> Any:
         here: Any = args
         for name in names:
-            here = _step(here, name)
+            here = get_member(here, name, ABSENT)
         return here
 
     return walk
 
 
-def _step(here: Any, name: str) -> Any:
-    if isinstance(here, Mapping):
-        return here.get(name, ABSENT)
-    if type(here) is list and _INDEX(name) and int(name) < len(here):
-        return here[int(name)]
-    return ABSENT
+def split_argument(pointer: str) -> list[str]:
+    """Return the names that the JSON pointer (RFC 6901) to an argument leads through, at least one.
 
-
-_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}").fullmatch
+    Nothing is raised: the schemas of the workspace check pointers, and the charter of a ledger, which is judged again
+    by `deedbook verify`, may hold any text.
+    """
+    return [unescape(token) for token in pointer[1:].split("/")]
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from deedbook.contract import PATHS, Call, Effects, Object
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DomainError, IntakeError, fault, raise_all
 from deedbook.format.lint import Violation, suggest, violation
+from deedbook.format.pointers import MEMBER_POINTER
 
 from .conditions import (
     ABSENT,
     CONDITION,
-    POINTER,
     Lookup,
     ValueTest,
     accepted_by_type,
@@ -34,6 +34,7 @@ from .conditions import (
     lookup,
     normal_path,
     one_or_more,
+    split_argument,
     too_large,
 )
 
@@ -72,7 +73,7 @@ SCHEMA: Final[dict[str, Any]] = {
             "description": "Conditions on arguments, by JSON pointer (RFC 6901)",
             "type": "object",
             "minProperties": 1,
-            "propertyNames": {"pattern": POINTER},
+            "propertyNames": {"pattern": MEMBER_POINTER},
             "additionalProperties": CONDITION,
         },
     },
@@ -200,9 +201,9 @@ def _paths_in(value: Any) -> Sequence[Any]:
 
 
 def _argument_test(pointer: str, condition: Any, *, allows: bool) -> Test:
-    find = lookup(pointer)
-    if not isinstance(condition, dict) and not set("/~") & set(pointer[1:]):
-        return _equal_argument(pointer[1:], accepted_by_type(as_list(condition)))
+    find, names = lookup(pointer), split_argument(pointer)
+    if not isinstance(condition, dict) and len(names) == 1:
+        return _equal_argument(names[0], accepted_by_type(as_list(condition)))
     if condition == {"present": False}:
         return lambda call: find(call.args) is ABSENT
     test = conjunction(tuple(condition_tests(condition, allows=allows)))

@@ -15,6 +15,8 @@ import attrs
 from deedbook.contract import Object
 from deedbook.format import canonical
 
+from .conditions import split_argument
+
 
 class PathMapper:
     """Maps the paths of one workspace at *root*."""
@@ -112,7 +114,7 @@ def _change_paths(args: Object, pointers: Iterable[str], change: Callable[[str],
     """Return a copy of *args* in which *change* is applied to each text, or list of texts, at *pointers*."""
     made: Any = canonical.decode(canonical.encode(dict(args)))
     for pointer in pointers:
-        *steps, last = [step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]
+        *steps, last = split_argument(pointer)
         here = made
         for step in steps:
             here = here.get(step) if isinstance(here, dict) else None

@@ -14,10 +14,10 @@ from deedbook.policy.conditions import glob_test
 Outside: TypeAlias = Callable[[Caller, Object], str | None]
 """Returns why a call with these arguments is outside the caller's zones, or ``None``."""
 
-EVERYBODY: Final[tuple[Mapping[str, Any], ...]] = ({},)
+EVERY_CALLER: Final[tuple[Mapping[str, Any], ...]] = ({},)
 PERSONS: Final[tuple[Mapping[str, Any], ...]] = ({"actors": ["user"]},)
-_READ: Final = dict.fromkeys(ZONES[:3], EVERYBODY) | {LEGACY: PERSONS}
-_PROPOSE: Final = {**dict.fromkeys(ZONES[:2], PERSONS), "observation": EVERYBODY, LEGACY: ()}
+_READ: Final = dict.fromkeys(ZONES[:3], EVERY_CALLER) | {LEGACY: PERSONS}
+_PROPOSE: Final = {**dict.fromkeys(ZONES[:2], PERSONS), "observation": EVERY_CALLER, LEGACY: ()}
 
 
 def entry_of(said: Object) -> dict[str, Any]:

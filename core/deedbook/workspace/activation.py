@@ -6,13 +6,14 @@ from typing import Any, Final
 import attrs
 
 from deedbook.format.errors import DeedbookError, SourceError
+from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import suggest
 from deedbook.plugins.groups import AGENT_PLUGIN, normalise_name
 from deedbook.plugins.packs import PackFolder
 from deedbook.plugins.plugins import Catalogue, discover
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource
-from .documents import Document, pointer
+from .documents import Document
 from .trees import SourceReader, SourceTree
 
 PARTS: Final = ("agents", "hooks", "policies", "registry", "skills")
@@ -34,7 +35,7 @@ class Activation:
         """Return the packs listed under ``packs:``, by id."""
         made: dict[str, PackSource] = {}
         for index, entry in enumerate(entries):
-            origin = self._origin(pointer("packs", index))
+            origin = self._origin(join_pointer("packs", index))
             name = entry if isinstance(entry, str) else f"{AGENT_PLUGIN}{normalise_name(entry['plugin'])}"
             if name in made:
                 self._refuse(f"{name} is listed twice; remove one", origin.place())
@@ -51,7 +52,7 @@ class Activation:
             return (LoaderSource(loader="markdown"),)
         made: dict[str, LoaderSource] = {}
         for index, entry in enumerate(said):
-            place = self._origin(pointer("skills", "loaders", index)).place()
+            place = self._origin(join_pointer("skills", "loaders", index)).place()
             name = entry if isinstance(entry, str) else entry["loader"]
             settings: Mapping[str, Any] = {} if isinstance(entry, str) else entry.get("with", {})
             if name in made:
@@ -63,14 +64,14 @@ class Activation:
 
     def required(self, names: Any) -> dict[str, str]:
         """Return the place of each skill listed under ``skills: {required: …}``."""
-        places = {name: self._origin(pointer("skills", "required", at)).place() for at, name in enumerate(names)}
+        places = {name: self._origin(join_pointer("skills", "required", at)).place() for at, name in enumerate(names)}
         return {name: places[name] for name in names}
 
     def aliases(self, said: Mapping[str, Any]) -> dict[str, AliasSource]:
         """Return the aliases of ``tool_aliases:`` for names in a skill's ``allowed-tools``."""
         made = {}
         for name, means in said.items():
-            place = self._origin(pointer("tool_aliases", name)).place()
+            place = self._origin(join_pointer("tool_aliases", name)).place()
             body: Mapping[str, Any] = means if isinstance(means, dict) else {"ability": means}
             named = body["ability"]
             abilities = (named,) if isinstance(named, str) else tuple(named)
@@ -110,7 +111,7 @@ class Activation:
         for index, name in enumerate(chosen or ()):
             if name not in has:
                 why = f"{label} has no skill {name!r}{suggest(name, has)}; it has {', '.join(has) or 'none'}"
-                self._refuse(why, origin.place(pointer("skills", index)))
+                self._refuse(why, origin.place(join_pointer("skills", index)))
         hidden = [f"skills/{name}" for name in has if chosen is not None and name not in chosen]
         return folder.without([*(part for part in PARTS if part != "skills"), *hidden])
 

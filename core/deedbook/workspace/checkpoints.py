@@ -8,8 +8,9 @@ from typing import Any
 from deedbook.format.canonical import digest
 from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import SignatureError, SourceError
+from deedbook.format.pointers import join_pointer
 
-from .documents import Document, pointer
+from .documents import Document
 from .sources import SYSTEM, public_key, read
 from .trees import SourceReader, SourceTree
 
@@ -28,18 +29,20 @@ def read_checkpoints(
     made = dict(said)
     if "key" in said and _is_source(own, said["key"]):
         why = f"a private key does not belong in {SYSTEM}, which other people may read; keep it outside the workspace"
-        reader.refuse("SOURCE_INVALID", why, settings.place(pointer(SECTION, "key")))
+        reader.refuse("SOURCE_INVALID", why, settings.place(join_pointer(SECTION, "key")))
     if "keys" in said:
         made["keys"] = [
             key
             for index, name in enumerate(said["keys"])
-            if (key := _key(name, reader, own, settings.place(pointer(SECTION, "keys", index))))
+            if (key := _key(name, reader, own, settings.place(join_pointer(SECTION, "keys", index))))
         ]
     if "witnesses" in said:
         made["witnesses"] = [
             {
                 **each,
-                "key": _witness(each["key"], reader, own, settings.place(pointer(SECTION, "witnesses", index, "key"))),
+                "key": _witness(
+                    each["key"], reader, own, settings.place(join_pointer(SECTION, "witnesses", index, "key"))
+                ),
             }
             for index, each in enumerate(said["witnesses"])
         ]

@@ -8,9 +8,10 @@ import attrs
 
 from deedbook.contract import Effects, Object
 from deedbook.format.errors import DomainError
+from deedbook.format.pointers import join_pointer
 from deedbook.plugins.packs import PackFolder
 
-from .documents import Document, pointer
+from .documents import Document
 
 Durability = Literal["always", "boundary", "os"]
 
@@ -137,7 +138,7 @@ class PolicySource(Source):
 
     def rule_place(self, index: int) -> str:
         """Return ``file:line`` of the rule with that *index*, from 0."""
-        return self.place_of(pointer("rules", index))
+        return self.place_of(join_pointer("rules", index))
 
 
 @attrs.frozen(kw_only=True)

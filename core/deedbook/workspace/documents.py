@@ -37,6 +37,7 @@ from deedbook.contract import Json
 from deedbook.format.canonical import MAX_INTEGER, encode
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
 from deedbook.format.files import Folder
+from deedbook.format.pointers import find_value, join_pointer
 
 from .sources import MAX_BYTES, read
 
@@ -110,10 +111,7 @@ class Document:
         The word is found by counting its earlier occurrences, since a string has many notations (quoted, folded,
         block). Where the notation differs from the value, return the place of the string.
         """
-        value: Any = self.value
-        for token in at.split("/")[1:]:
-            key = token.replace("~1", "/").replace("~0", "~")
-            value = value[int(key)] if isinstance(value, list) else value[key]
+        value = find_value(self.value, at, "")
         start = self._position(at, key=False)
         word = _WORD.match(value, offset)
         if not word:
@@ -139,11 +137,6 @@ class Document:
     @functools.cached_property
     def _located(self) -> Located:
         return dict(_locate(_events(self.text)))
-
-
-def pointer(*tokens: str | int) -> str:
-    """Return the JSON pointer (RFC 6901) that leads through *tokens*: keys and indices."""
-    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
 
 
 def parse_yaml(raw: bytes, path: str) -> Document:
@@ -347,7 +340,7 @@ def _locate_node(
         for inner in events:
             if type(inner) is MappingEndEvent:
                 return
-            yield from _locate_node(events, inner, next(events), at + pointer(inner.value))
+            yield from _locate_node(events, inner, next(events), at + join_pointer(inner.value))
     elif type(event) is SequenceStartEvent:
         for index, inner in enumerate(events):
             if type(inner) is SequenceEndEvent:

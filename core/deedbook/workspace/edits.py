@@ -12,8 +12,9 @@ from io import StringIO
 from typing import Any, Final
 
 from deedbook.format.errors import DeedbookError, SourceError, fault
+from deedbook.format.pointers import join_pointer
 
-from .documents import parse_yaml, pointer
+from .documents import parse_yaml
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@=+-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
@@ -65,7 +66,7 @@ def _insert(text: str, section: str, name: str, body: Mapping[str, Any], path: s
     if not value.get(section):
         block = [f"{section}:\n", *(f"  {line}\n" for line in _entry(name, body))]
         return "".join([*lines[:-1], lines[-1].rstrip("\n") + "\n", "\n", *block]) if lines else "".join(block)
-    first = pointer(section, next(iter(value[section])))
+    first = join_pointer(section, next(iter(value[section])))
     line, column = map(int, document.place(first, key=True).rpartition(path)[2].split(":")[1:])
     indent = " " * (column - 1)
     return "".join([*lines[: line - 1], *(f"{indent}{each}\n" for each in _entry(name, body)), *lines[line - 1 :]])
@@ -76,7 +77,7 @@ def _remove_lines(text: str, section: str, name: str, path: str) -> str:
     document = parse_yaml(text.encode(), path)
     value: Any = document.value
     only = len(value[section]) == 1
-    at = pointer(section) if only else pointer(section, name)
+    at = join_pointer(section) if only else join_pointer(section, name)
     line, column = map(int, document.place(at, key=True).rpartition(path)[2].split(":")[1:])
     lines = text.splitlines(keepends=True)
     end = line

@@ -6,9 +6,10 @@ from typing import Any, Final
 from deedbook.format import canonical
 from deedbook.format.detectors import find_any
 from deedbook.format.errors import IntakeError
+from deedbook.format.pointers import join_pointer
 
 from .declarations import AbilitySource, IdentitySource, MemorySource, Origin
-from .documents import Document, pointer
+from .documents import Document
 from .sources import SYSTEM
 from .trees import SourceReader, SourceTree
 
@@ -29,7 +30,7 @@ def read_memory(
         try:
             find_any(pattern)
         except ValueError as problem:
-            reader.refuse("SOURCE_INVALID", str(problem), origin.place(pointer("never", index)))
+            reader.refuse("SOURCE_INVALID", str(problem), origin.place(join_pointer("never", index)))
     return MemorySource(id="memory", place=origin.line(), origin=origin, section=body)
 
 

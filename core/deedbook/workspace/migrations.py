@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from deedbook.format.pointers import join_pointer
+
 OLD_GUARDS: Final = frozenset({"guardrail", "guardrails", "guard", "guards"})
 """Keys that older forms used for the guards of an ability."""
 
@@ -20,7 +22,7 @@ def find_old_guards(schema: str, value: Any) -> Iterator[str]:
         return
     abilities = {"": value} if not section else value.get(section, {})
     for name, ability in abilities.items() if isinstance(abilities, dict) else ():
-        at = f"/{section}/{_step(name)}" if section else ""
+        at = join_pointer(section, name) if section else ""
         if isinstance(ability, dict):
             for key, inner in ability.items():
                 if key not in _FREE:
@@ -28,7 +30,7 @@ def find_old_guards(schema: str, value: Any) -> Iterator[str]:
 
 
 def _find_guards(key: str, value: Any, above: str) -> Iterator[str]:
-    at = f"{above}/{_step(key)}"
+    at = above + join_pointer(key)
     if key in OLD_GUARDS:
         yield at
     elif isinstance(value, dict):
@@ -46,7 +48,3 @@ def guard_message(key: str) -> str:
         "ability: hooks.pre_create for preflight (PreAbilityCreate), hooks.pre_call for what guards a call "
         f"(PreAbilityCall), hooks.post_call for telemetry (PostAbilityCall); then remove {key}"
     )
-
-
-def _step(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -11,11 +11,12 @@ import attrs
 
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, IntakeError
+from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import suggest
 from deedbook.policy.conditions import glob_test
 
 from .declarations import AbilitySource, Origin, RoutingHints, ServerSource
-from .documents import Document, pointer
+from .documents import Document
 from .listings import convert_tool, find_collisions, name_problem, result_schema, summary
 from .trees import SourceReader, SourceTree
 
@@ -86,7 +87,7 @@ class Servers:
         made = {}
         for name, body in said.items():
             assert self._settings is not None
-            origin = Origin(self._settings, pointer("servers", name), inline=True)
+            origin = Origin(self._settings, join_pointer("servers", name), inline=True)
             server = _structured(name, body, origin)
             if self._check(server):
                 made[name] = self._with_listing(server) if listed else server
@@ -111,7 +112,7 @@ class Servers:
         hidden = [name for name, value in server.headers.items() if not isinstance(value, str)]
         if hidden and server.url.startswith("http:") and not _LOCAL.match(server.url):
             why = "a secret would be sent unencrypted; use https:"
-            self._refuse(server, pointer("headers", hidden[0]), why, key=True)
+            self._refuse(server, join_pointer("headers", hidden[0]), why, key=True)
         if server.id.casefold() in RESERVED:
             self._refuse(
                 server, "", f'"{server.id}": ids that begin with {server.id}/ are reserved; choose another name'
@@ -132,7 +133,7 @@ class Servers:
         """Refuse the declaration of a tool that is no ability."""
         if name not in offers:
             why = f"cannot be an ability: {left_out[name]}" if name in left_out else "is none of its tools in use"
-            self._refuse(server, pointer("tools", name), f'"{name}" {why}{suggest(name, offers)}', key=True)
+            self._refuse(server, join_pointer("tools", name), f'"{name}" {why}{suggest(name, offers)}', key=True)
 
     def _listing(self, server: ServerSource) -> dict[str, Any] | None:
         path = listing_path(server.id)
@@ -177,8 +178,8 @@ class Servers:
         hints = said.get("routing_hints", {})
         return AbilitySource(
             id=f"{server.id}/{name}",
-            place=server.origin.line(pointer("tools", name) if said else ""),
-            origin=attrs.evolve(server.origin, at=server.origin.at + (pointer("tools", name) if said else "")),
+            place=server.origin.line(join_pointer("tools", name) if said else ""),
+            origin=attrs.evolve(server.origin, at=server.origin.at + (join_pointer("tools", name) if said else "")),
             summary=said.get("summary") or summary(server.id, tool),
             handler={"tool": HANDLER},
             settings={**server.connection_settings(), "tool": name, "pinned": tool},

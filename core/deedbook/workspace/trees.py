@@ -1,13 +1,14 @@
 """The files of a workspace's ``.system``, or of a pack: list, read and check them, and collect every fault."""
 
 from collections.abc import Callable
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import attrs
 
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, SourceError, fault
 from deedbook.format.files import DirectoryEntry, Folder
+from deedbook.format.pointers import find_value
 from deedbook.format.schema import Schemas, Validator, Violation
 
 from .declarations import Workspace
@@ -155,9 +156,6 @@ def _quote_value(document: Document, violation: Violation) -> str:
     """
     if not violation.message.startswith("is not one of "):
         return ""
-    value: Any = document.value
-    for step in violation.pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        value = value[int(key)] if isinstance(value, list) else value[key]
+    value = find_value(document.value, violation.pointer, {})
     said = "" if isinstance(value, dict | list) else canonical.encode(value).decode()
     return f"{said} " if said and said.isprintable() and len(said) <= _SHORT else ""

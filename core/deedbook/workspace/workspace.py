@@ -19,6 +19,7 @@ from deedbook.contract import Object
 from deedbook.contract.lifecycle import ALIASES
 from deedbook.format.errors import BindingError, DomainError, SourceError, fault, raise_all
 from deedbook.format.files import Folder
+from deedbook.format.pointers import join_pointer
 from deedbook.format.schema import Schemas, data_folder, suggest
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
@@ -45,7 +46,7 @@ from .declarations import (
     Source,
     Workspace,
 )
-from .documents import Document, pointer
+from .documents import Document
 from .guides import ABILITY, ROUTING, Guides
 from .personas import Personas
 from .servers import Servers
@@ -206,7 +207,7 @@ class _Loader:
         if document:
             said: Any = document.value
             for name, body in said.get(section, {}).items():
-                yield name, dict(body), Origin(document, pointer(section, name), inline=True)
+                yield name, dict(body), Origin(document, join_pointer(section, name), inline=True)
 
     def _files(self, section: str) -> Iterator[tuple[str, dict[str, Any], Origin]]:
         for tree, folder in ((tree, tree.path(folder)) for tree in self.trees for folder in _FOLDERS[section]):
@@ -335,7 +336,7 @@ class _Loader:
         for index, root in enumerate(roots):
             if not guides.read(self.own, root) and self._settings:
                 why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
-                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", "routing", index)))
+                self._refuse("SOURCE_INVALID", why, self._settings.place(join_pointer("roots", "routing", index)))
         return guides.sections
 
     # --- settings -----------------------------------------------------------------------------------------------------
@@ -350,7 +351,7 @@ class _Loader:
             for role, tier in profile.roles.items():
                 if tier not in profile.models:
                     why = f'"{tier}" is no tier of this profile{suggest(tier, profile.models)}'
-                    place = self._settings.place(pointer("profiles", name, "roles", role))
+                    place = self._settings.place(join_pointer("profiles", name, "roles", role))
                     self._refuse("SOURCE_INVALID", why, place)
 
     def _state(self, said: str) -> Path:
@@ -369,7 +370,7 @@ class _Loader:
             outside = root.split("/")[0] == ".."
             if self._settings and (outside or not (self.root / root).is_dir()):
                 why = f'"{root}" leads outside the workspace' if outside else f'there is no folder "{root}"'
-                self._refuse("SOURCE_INVALID", why, self._settings.place(pointer("roots", kind, index)))
+                self._refuse("SOURCE_INVALID", why, self._settings.place(join_pointer("roots", kind, index)))
             else:
                 roots.append(root)
         return tuple(roots)

@@ -3,8 +3,9 @@
 from deedbook_testing import Asked, PolicyContract
 
 ROOMS = (
-    "deedbook.format", "deedbook.format.errors", "deedbook.format.lint", "deedbook.format.schema", "deedbook.policy",
-    "deedbook.policy.facts", "deedbook.policy.gates", "deedbook.policy.match",
+    "deedbook.format", "deedbook.format.errors", "deedbook.format.lint", "deedbook.format.pointers",
+    "deedbook.format.schema", "deedbook.policy", "deedbook.contract.facts", "deedbook.policy.gates",
+    "deedbook.policy.match",
 )  # fmt: skip
 """What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
 

@@ -2,7 +2,7 @@
 
 from cases import for_each
 
-from deedbook.policy.facts import FACTS
+from deedbook.contract.facts import FACTS
 from deedbook_policy_standard.expressions import Language
 from deedbook_policy_standard.vocabulary import flaws
 

@@ -6,11 +6,15 @@ import pytest
 
 from deedbook_testing import Example, ProviderContract
 
+ROOMS = ("deedbook.format.pointers",)
+"""What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
+
 
 class TestRecorded(ProviderContract):
     """What the contract asks is what was recorded; what else is asked fails."""
 
     name = "recorded"
+    rooms = ROOMS
     settings = {"ledger": "recordings/r.jsonl"}
     bad_settings = ({}, {"ledger": 1}, {"ledger": "r.jsonl", "on_miss": "ask"}, {"ledger": "r.jsonl", "ignore": ["x"]})
     examples = (Example({"messages": [{"role": "user", "content": "Something else."}]}, fails="NOT_RECORDED"),)

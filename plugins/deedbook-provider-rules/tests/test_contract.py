@@ -4,11 +4,15 @@ import json
 
 from deedbook_testing import Example, ProviderContract
 
+ROOMS = ("deedbook.format.pointers",)
+"""What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
+
 
 class TestRules(ProviderContract):
     """Without a rule that fits it invents nothing, whatever it is asked for."""
 
     name = "rules"
+    rooms = ROOMS
     plain = Example(ProviderContract.plain.args, fails="NO_RULE")
     with_tools = Example(ProviderContract.with_tools.args, fails="NO_RULE")
     with_schema = Example(ProviderContract.with_schema.args, fails="INTAKE_REFUSED")
@@ -16,6 +20,7 @@ class TestRules(ProviderContract):
 
 class TestTranscript(ProviderContract):
     name = "transcript"
+    rooms = ROOMS
     settings = {"path": "played.jsonl"}
     bad_settings = ({}, {"path": 1})
     directive = json.dumps({"intent": "greet", "constraints": [], "schema_version": "v1"})

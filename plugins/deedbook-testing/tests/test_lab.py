@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deedbook import DeedbookError, Err, HandlerSpec, Ok, SessionRefused, allow, deny
+from deedbook import DeedbookError, Err, EventType, HandlerSpec, Ok, SessionRefused, allow, deny
+from deedbook.contract.features import FeatureSpec
 from deedbook.contract.lifecycle import EVENTS
 from deedbook_testing import Lab
 
@@ -146,3 +147,44 @@ def test_closing_ends_what_is_open(tmp_path):
     lab.close()
     assert lab.types() == ["session.start", "tool.call", "tool.error", "session.end"]
     assert isinstance(session.call("act", {}), Err)
+
+
+class Shop:
+    """A feature that records one event type."""
+
+    spec = FeatureSpec(
+        records={
+            "x.shop.counted": EventType(
+                schema={"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+            )
+        }
+    )
+
+
+def count(lab: Lab, payload) -> None:
+    """Write an event of the feature past the check that `Session.record` makes."""
+    lab.offer("feature", "shop", Shop)
+    lab.settings(features={"shop": {}})
+    with lab.session() as session:
+        session.note("x.shop.counted", "runtime", payload)
+
+
+def test_ledger_is_verified_with_the_event_types_that_its_charter_declares(lab):
+    count(lab, {"n": 1})
+    report = lab.verify()
+    assert report.sound
+    assert report.notes[-1] == "events of plugins: the rules of x.shop were not checked"  # but their payloads were
+
+
+def test_event_that_does_not_fit_the_type_of_its_charter_is_found(lab):
+    count(lab, {"n": "many"})
+    [failure] = lab.verify().structure.failures
+    assert "x.shop.counted" in str(failure)
+    lab.damaged = True
+
+
+def test_end_of_the_lab_finds_an_event_that_does_not_fit(tmp_path):
+    lab = Lab(tmp_path)
+    count(lab, {"n": "many"})
+    with pytest.raises(AssertionError, match=r"x\.shop\.counted"):
+        lab.close()

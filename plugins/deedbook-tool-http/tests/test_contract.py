@@ -4,9 +4,13 @@ import pytest
 
 from deedbook_testing import Example, ToolContract
 
+ROOMS = ("deedbook.format.pointers",)
+"""What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
+
 
 class TestHttp(ToolContract):
     name = "http"
+    rooms = ROOMS
     bad_settings = ({"url": "ftp://somewhere"}, {})
     ability = {
         "effects": "read",

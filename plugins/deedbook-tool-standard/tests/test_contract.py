@@ -4,12 +4,16 @@ import sys
 
 from deedbook_testing import Example, ToolContract
 
+ROOMS = ("deedbook.format.pointers",)
+"""What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
+
 NEW = {"path": "new.md", "expected_hash": "", "who": "me", "why": "to try"}
 NOTES = "one two\nthree\n"
 
 
 class TestEcho(ToolContract):
     name = "echo"
+    rooms = ROOMS
     examples = (Example({"text": "hi"}, gives={"text": "hi"}), Example({"text": 1}, fails="SCHEMA_VIOLATION"))
 
 
@@ -20,6 +24,7 @@ class Reading(ToolContract):
 
 class TestFileRead(Reading):
     name = "file-read"
+    rooms = ROOMS
     examples = (
         Example({"path": "docs/notes.md"}, holds=lambda result: result["text"] == NOTES),
         Example({"path": "docs/absent.md"}, fails="NO_SUCH_FILE"),
@@ -29,16 +34,19 @@ class TestFileRead(Reading):
 
 class TestFileHash(Reading):
     name = "file-hash"
+    rooms = ROOMS
     examples = (Example({"path": "docs/notes.md"}),)
 
 
 class TestFileList(Reading):
     name = "file-list"
+    rooms = ROOMS
     examples = (Example({"path": "docs"}),)
 
 
 class TestFileWrite(ToolContract):
     name = "file-write"
+    rooms = ROOMS
     examples = (
         Example({**NEW, "text": "x"}),
         Example({**NEW, "text": "y"}, fails="WRITE_CONFLICT"),
@@ -47,6 +55,7 @@ class TestFileWrite(ToolContract):
 
 class TestProcess(ToolContract):
     name = "process"
+    rooms = ROOMS
     settings = {"argv": [sys.executable, "-c", "import sys; print(sys.argv[1])", "{text}"]}
     bad_settings = ({"argv": []}, {"argv": "echo hi"})
     ability = {

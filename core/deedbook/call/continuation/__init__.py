@@ -1,1 +1,1 @@
-"""Going on from a record: recorded outcomes are served to a session that repeats them."""
+"""Continue from a record: recorded outcomes are served to a session that repeats the calls."""

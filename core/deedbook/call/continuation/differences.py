@@ -1,4 +1,4 @@
-"""What differs between two JSON values, JSON pointer by JSON pointer (RFC 6901)."""
+"""Differences between two JSON values, by JSON pointer (RFC 6901)."""
 
 import json
 from collections.abc import Iterator
@@ -6,14 +6,15 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from deedbook.format.canonical import SEALED_KEY
+from deedbook.format.pointers import join_pointer
 
 WIDTH: Final = 200
-"""Characters of a value that are told."""
+"""How many characters of a value are shown."""
 _NOTHING: Final = object()
 
 
-class Difference(NamedTuple):
-    """One place where two values part: its *path*, and what stands there before and now, ``None`` for nothing."""
+class ValueDifference(NamedTuple):
+    """One difference between two values: its *path*, and the values *before* and *now*, ``None`` if missing."""
 
     path: str
     before: str | None
@@ -24,25 +25,24 @@ class Difference(NamedTuple):
         return f"{self.path or 'the whole'}: recorded {next(told)}, now {next(told)}"
 
 
-def differences(before: Any, now: Any, path: str = "") -> Iterator[Difference]:
-    """Yield where *before* and *now* part, in the order of the members; what is sealed on either side is not told."""
+def find_differences(before: Any, now: Any, path: str = "") -> Iterator[ValueDifference]:
+    """Yield where *before* and *now* differ, in the order of the members; sealed values are not shown."""
     if isinstance(before, dict) and isinstance(now, dict) and not (_sealed(before) or _sealed(now)):
         for key in sorted({*before, *now}):
-            step = key.replace("~", "~0").replace("/", "~1")
-            yield from differences(before.get(key, _NOTHING), now.get(key, _NOTHING), f"{path}/{step}")
+            yield from find_differences(before.get(key, _NOTHING), now.get(key, _NOTHING), path + join_pointer(key))
     elif isinstance(before, list) and isinstance(now, list):
         for index, (old, new) in enumerate(zip_longest(before, now, fillvalue=_NOTHING)):
-            yield from differences(old, new, f"{path}/{index}")
-    elif _told(before) != _told(now) or not _same(before, now):
-        yield Difference(path, _told(before), _told(now))
+            yield from find_differences(old, new, f"{path}/{index}")
+    elif _show(before) != _show(now) or not _same(before, now):
+        yield ValueDifference(path, _show(before), _show(now))
 
 
 def _same(before: Any, now: Any) -> bool:
-    """Say whether two values are the same; two sealed ones may be, and their salts differ."""
+    """Return whether two values are equal; two sealed ones may be, since their salts differ."""
     return before is now or (_sealed(before) and _sealed(now)) or json.dumps(before) == json.dumps(now)
 
 
-def _told(value: Any) -> str | None:
+def _show(value: Any) -> str | None:
     if value is _NOTHING:
         return None
     if _sealed(value):

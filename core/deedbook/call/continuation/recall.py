@@ -1,7 +1,7 @@
-"""Recorded outcomes in the place of handlers: what a forked session is served, until its past ends or is left.
+"""Serve recorded outcomes instead of running handlers, until a forked session's past ends or differs.
 
-Every call has come through the door by then: it was scoped, checked, judged under the present charter, and its intent
-is recorded. Here it is only decided what its outcome is: the recorded one, a refusal, or what the handler does.
+Every call has passed the door before: it was scoped, checked, judged under the current charter, and its intent is
+recorded. This module only decides the outcome: the recorded one, a refusal, or that of the handler.
 """
 
 from collections.abc import Callable
@@ -15,37 +15,38 @@ from deedbook.format.canonical import decode
 from deedbook.format.errors import DomainError, fault
 from deedbook.format.sealed import Sealer
 
-from .differences import Difference, differences
-from .parent import Gone
-from .past import Made, Past, given_as
+from .differences import ValueDifference, find_differences
+from .parent import ValueMissing
+from .past import Past, RecordedCall, given_as
 
 State: TypeAlias = Literal["serving", "ended", "diverged", "real"]
-"""``serving`` the past; ``ended``: it is over and nothing more is done; ``diverged``: it was left, and nothing more is
-done; ``real``: handlers run."""
+"""What becomes of calls: ``serving`` gives them the past, ``real`` runs their handlers, and in the other two states no
+handler runs: the past is over (``ended``), or a call differed from it (``diverged``)."""
 MOST: Final = 20
-"""Differences that are told of one call."""
+"""How many differences of one call are reported."""
 _DURABLE: Final = frozenset({"write", "irreversible"})
 
 
 class Recall:
-    """What a forked session is served: asked in the place of each handler.
+    """Serves the past to a forked session; called instead of each handler.
 
-    *goes_on*: after the past handlers run; else nothing more is done. *leaves*: so it is also where a call differs from
-    the past, and `note` is told. *served* and *refused* count. *sealer* takes out of arguments what no record holds.
+    *goes_on*: after the past, handlers run; otherwise nothing more is done. *leaves*: handlers also run once a call
+    differs from the past, and `note` is called. *served* and *refused* count calls. *sealer* removes from arguments
+    what no record holds.
     """
 
     def __init__(self, past: Past, sealer: Sealer, *, goes_on: bool, leaves: bool) -> None:
         self.past, self.goes_on = past, goes_on
         self.state: State = "serving"
         self.served = self.refused = 0
-        self.note: Callable[[Object], object] = _unheard
+        self.note: Callable[[Object], object] = _discard
         self.why: DomainError | None = None
-        self.found: list[Difference] = []
+        self.found: list[ValueDifference] = []
         self._sealer, self._leaves = sealer, leaves
         self._turn = Lock()
 
     def __call__(self, ticket: Ticket) -> Outcome | None:
-        """Return the outcome of an opened call; ``None``: its handler runs."""
+        """Return the outcome of an opened call, or ``None`` if its handler must run."""
         with self._turn:
             if self.state == "serving" and not self.past.left:
                 self.end()
@@ -54,16 +55,16 @@ class Recall:
             return None if self.state == "real" else self._refuse(ticket)
 
     def end(self) -> None:
-        """Let the past be over: what comes now was never recorded."""
+        """End the past: further calls were never recorded."""
         if self.state == "serving":
             self.state = "real" if self.goes_on else "ended"
 
     def resume(self) -> None:
-        """Let handlers run from now on, unless the past was left."""
+        """Let handlers run from now on, unless a call differed from the past."""
         if self.state == "ended":
             self.state, self.goes_on = "real", True
 
-    def leave(self, why: DomainError, found: list[Difference]) -> None:
+    def leave(self, why: DomainError, found: list[ValueDifference]) -> None:
         """Leave the past, because of *why*."""
         self.why, self.found = why, found
         self.state = "real" if self._leaves else "diverged"
@@ -77,31 +78,31 @@ class Recall:
             return self._missed(ticket)
         if bound.kind == "flow":
             return None
-        if made.ended is None:
+        if made.outcome is None:
             return self._lost(ticket, made)
         try:
-            outcome = self._recorded(made, made.ended)
-        except Gone as problem:
+            outcome = self._recorded_outcome(made, made.outcome)
+        except ValueMissing as problem:
             return self._incomplete(made, f"its outcome is not there any more ({problem})")
         self.past.pass_over(made)
         self.served += 1
         return outcome
 
-    def _recorded(self, made: Made, ended: Event) -> Outcome:
+    def _recorded_outcome(self, made: RecordedCall, ended: Event) -> Outcome:
         parent = self.past.parent
-        said = parent.opened(dict(ended.payload))
+        said = parent.open_value(dict(ended.payload))
         told = {"session": parent.session, "seq": ended.seq, "hash": parent.hashes[ended.seq]}
         note = (("call.served", told),)
         if "outcome" in said:
             error = fault(str(said["code"]), str(said["message"]), retryable=said["retryable"] is True)
-            return Outcome(said["outcome"], error=error, told=note)
+            return Outcome(said["outcome"], error=error, events=note)
         member = "response" if made.kind == "model" else "result"
         if member not in said:
-            raise Gone("its payload was taken out")
-        return Outcome("result", said[member], late=said.get("late") is True, told=note)
+            raise ValueMissing("its payload was taken out")
+        return Outcome("result", said[member], late=said.get("late") is True, events=note)
 
-    def _lost(self, ticket: Ticket, made: Made) -> Outcome | None:
-        """Decide about a call that has no recorded outcome: what may have had an effect is not done again."""
+    def _lost(self, ticket: Ticket, made: RecordedCall) -> Outcome | None:
+        """Decide about a call without a recorded outcome: one that may have had an effect is not repeated."""
         if ticket.bound.effects not in _DURABLE:
             if not self.past.left:
                 self.end()
@@ -123,17 +124,17 @@ class Recall:
     # --- leaving the past ---------------------------------------------------------------------------------------------
 
     def _missed(self, ticket: Ticket) -> Outcome | None:
-        gone = next((made for made in self.past.due() if made.gone and made.name == ticket.bound.id), None)
+        gone = next((made for made in self.past.due() if made.missing and made.name == ticket.bound.id), None)
         if gone is not None:
-            return self._incomplete(gone, f"its arguments are not there any more ({gone.gone})")
+            return self._incomplete(gone, f"its arguments are not there any more ({gone.missing})")
         return self._diverged(ticket)
 
-    def _incomplete(self, made: Made, gone: str) -> Outcome | None:
+    def _incomplete(self, made: RecordedCall, gone: str) -> Outcome | None:
         why = f"event {made.intent.seq} of session {self.past.parent.session} cannot be served: {gone}"
-        return self._left(made, fault("FORK_INCOMPLETE", why), [])
+        return self._leave_at(made, fault("FORK_INCOMPLETE", why), [])
 
     def _diverged(self, ticket: Ticket) -> Outcome | None:
-        """Say how a call differs from the nearest that is due."""
+        """Report how a call differs from the nearest due one."""
         bound, parent = ticket.bound, self.past.parent.session
         due = list(self.past.due())
         alike = [made for made in due if (made.kind, made.name) == (bound.kind, bound.id)]
@@ -141,14 +142,14 @@ class Recall:
             first = due[0]
             kind = f"{first.intent.type} of {first.name or '[sealed]'}"
             why = f"{bound.id} was called where event {first.intent.seq} of session {parent} is a {kind}"
-            return self._left(first, fault("FORK_DIVERGED", why + self._was_denied(ticket)), [])
-        now = self._as_recorded(ticket)
-        each = [(made, list(islice(differences(made.stored, now), MOST + 1))) for made in alike]
+            return self._leave_at(first, fault("FORK_DIVERGED", why + self._was_denied(ticket)), [])
+        now = self._sealed_args(ticket)
+        each = [(made, list(islice(find_differences(made.stored_args, now), MOST + 1))) for made in alike]
         made, found = min(each, key=lambda pair: len(pair[1]))
         said = "; ".join(map(str, found[:3])) or "sealed values differ"
         more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
         why = f"{bound.id} was called otherwise than by event {made.intent.seq} of session {parent}: {said}{more}"
-        return self._left(made, fault("FORK_DIVERGED", why), found)
+        return self._leave_at(made, fault("FORK_DIVERGED", why), found)
 
     def _was_denied(self, ticket: Ticket) -> str:
         for event in self.past.denied:
@@ -157,21 +158,21 @@ class Recall:
                 return f" (event {event.seq} denied a call of it: {said.get('code')})"
         return ""
 
-    def _as_recorded(self, ticket: Ticket) -> Any:
-        """Return the arguments as the ledger holds them now, with what has to be sealed sealed."""
+    def _sealed_args(self, ticket: Ticket) -> Any:
+        """Return the arguments as the ledger holds them now, with sealed values sealed."""
         words = ticket.bound.event_names
         payload = b"%b%b%b" % (words.intent_head, ticket.raw, words.intent_tail)
         return decode(self._sealer(words.intent, payload)[0]).get(given_as(words.intent))
 
-    def _left(self, made: Made, why: DomainError, found: list[Difference]) -> Outcome | None:
+    def _leave_at(self, made: RecordedCall, why: DomainError, found: list[ValueDifference]) -> Outcome | None:
         self.leave(why, found)
         if self.state == "real":
-            self.note(self.told(made))
+            self.note(self.describe_divergence(made))
             return None
-        return Outcome("failed", error=why, told=(("call.diverged", self.told(made)),))
+        return Outcome("failed", error=why, events=(("call.diverged", self.describe_divergence(made)),))
 
-    def told(self, made: Made) -> Object:
-        """Return what a ledger says of a call that differs from *made*."""
+    def describe_divergence(self, made: RecordedCall) -> Object:
+        """Return the payload about a call that differs from *made*."""
         assert self.why
         parent, seq = self.past.parent, made.intent.seq
         return {
@@ -180,14 +181,14 @@ class Recall:
             "hash": parent.hashes[seq],
             "code": self.why.code,
             "why": self.why.message[:2000],
-            "differences": [_spelled(each) for each in self.found[:MOST]],
+            "differences": [_as_json(each) for each in self.found[:MOST]],
         }
 
 
-def _unheard(_: Object) -> None:
-    """Nobody writes it down."""
+def _discard(_: Object) -> None:
+    """Ignore the event."""
 
 
-def _spelled(found: Difference) -> Object:
+def _as_json(found: ValueDifference) -> Object:
     told = {"path": found.path, "recorded": found.before, "now": found.now}
     return {name: value for name, value in told.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What a session was asked to do, from its ledger: prompts that were run or submitted, and calls, in their order."""
+"""The requests to a session, from its ledger: prompts that were run or submitted, and calls, in their order."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -9,15 +9,15 @@ from deedbook.contract import Event
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
 
-from .parent import Gone, Parent
+from .parent import ParentSession, ValueMissing
 from .past import given_as
 
 
 @attrs.frozen
 class Task:
-    """One thing that was asked for at the event *seq*: a prompt that was ``run`` or ``submit``-ted (*text*), or a call.
+    """One request at the event *seq*: a prompt that was ``run`` or ``submit``-ted (*text*), or a call.
 
-    *why* says what keeps it from being asked for again.
+    *why* is the reason if it cannot be repeated.
     """
 
     seq: int
@@ -28,8 +28,8 @@ class Task:
     why: str = ""
 
 
-def work(parent: Parent) -> Iterator[Task]:
-    """Yield what *parent* was asked to do; what a run or a call did itself is not asked for."""
+def list_work(parent: ParentSession) -> Iterator[Task]:
+    """Yield the requests to *parent*, without what a run or a call did itself."""
     run = {event.parent for event in parent.events if event.type == "skill.invoke"}
     if parent.events[0].payload.get("purpose") == "run":
         run |= {event.parent for event in parent.events if event.type == "flow.call"}
@@ -45,17 +45,17 @@ def work(parent: Parent) -> Iterator[Task]:
             yield _call(parent, event)
 
 
-def _prompt(parent: Parent, event: Event, kind: Literal["run", "submit"]) -> Task:
+def _prompt(parent: ParentSession, event: Event, kind: Literal["run", "submit"]) -> Task:
     try:
-        text = parent.opened(event.payload.get("text"))
-    except Gone as problem:
+        text = parent.open_value(event.payload.get("text"))
+    except ValueMissing as problem:
         return Task(event.seq, kind, why=f"the prompt is not there any more ({problem})")
     if not isinstance(text, str):
         return Task(event.seq, kind, why="the prompt was taken out")
     return Task(event.seq, kind, text=text)
 
 
-def _call(parent: Parent, event: Event) -> Task:
+def _call(parent: ParentSession, event: Event) -> Task:
     family = event.type.partition(".")[0]
     denied = event.type == "tool.denied"
     name = event.payload.get("name" if denied else NAMED_BY.get(family, "tool_name"))
@@ -63,6 +63,6 @@ def _call(parent: Parent, event: Event) -> Task:
     if not isinstance(name, str) or member not in event.payload:
         return Task(event.seq, "call", ability=str(name), why="its arguments are not recorded")
     try:
-        return Task(event.seq, "call", ability=name, args=parent.opened(event.payload[member]))
-    except Gone as problem:
+        return Task(event.seq, "call", ability=name, args=parent.open_value(event.payload[member]))
+    except ValueMissing as problem:
         return Task(event.seq, "call", ability=name, why=f"its arguments are not there any more ({problem})")

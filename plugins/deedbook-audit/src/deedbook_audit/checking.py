@@ -61,12 +61,20 @@ LARGE_SIZE: Final = 1 << 24
 class Checker:
     """Checks ledgers of one workspace, or of none; use it as a context manager.
 
-    *where* is the folder of the workspace, and its state folder.
+    *where* is the folder of the workspace, and its state folder. *schemas* are the kernel's own, where they are loaded
+    already.
     """
 
-    def __init__(self, where: tuple[Path, Path] | None, *, plugins: bool = False, namer: FileNamer = str) -> None:
+    def __init__(
+        self,
+        where: tuple[Path, Path] | None,
+        *,
+        plugins: bool = False,
+        namer: FileNamer = str,
+        schemas: Schemas | None = None,
+    ) -> None:
         self._where, self._plugins, self._namer = where, plugins, namer
-        self._schemas = Schemas.load(data_folder("schemas"))
+        self._schemas = schemas or Schemas.load(data_folder("schemas"))
         self._stack = ExitStack()
         self._charters: Charters | None = None
         self._types: dict[str, Mapping[str, Validator] | None] = {}

@@ -15,6 +15,7 @@ from deedbook.format.errors import IntakeError, MemoryRefused, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE as LEDGER
+from deedbook.format.pointers import join_pointer
 from deedbook.ledger.ledger import WorkspaceLedger
 
 from .book import MemoryBook
@@ -95,10 +96,10 @@ def list_items(document: Object) -> Iterator[LegacyEntry]:
         elif isinstance(value, list) and value:
             parts = [(str(index), _find_name(inner) or str(index), inner) for index, inner in enumerate(value)]
         else:
-            yield LegacyEntry(f"/{_escape_step(name)}", _build_key(name, seen), value)
+            yield LegacyEntry(join_pointer(name), _build_key(name, seen), value)
             continue
         for step, key, inner in parts:
-            yield LegacyEntry(f"/{_escape_step(name)}/{_escape_step(step)}", _build_key(f"{name}/{key}", seen), inner)
+            yield LegacyEntry(join_pointer(name, step), _build_key(f"{name}/{key}", seen), inner)
 
 
 def _find_name(value: Any) -> str | None:
@@ -119,10 +120,6 @@ def _build_key(text: str, seen: set[str]) -> str:
         made = f"{base}-{number}"
     seen.add(made)
     return made
-
-
-def _escape_step(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _is_small_enough(value: Any) -> bool:

@@ -9,6 +9,7 @@ from deedbook.call.call_context import MemoryCall
 from deedbook.contract import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
 from deedbook.format.entries import PROPOSED, ZONES
 from deedbook.format.errors import DeedbookError
+from deedbook.format.pointers import POINTER
 
 from .book import MemoryBook
 from .gate import MemoryGate, MemoryRequest
@@ -32,7 +33,7 @@ _PROVENANCE: Final = {
         "span": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
         "seq": {"type": "integer", "minimum": 0},
         "hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-        "pointer": {"type": "string", "maxLength": 1024, "pattern": "^(/([^~/]|~[01])*)*$"},
+        "pointer": {"type": "string", "maxLength": 1024, "pattern": POINTER},
     },
     "additionalProperties": False,
 }

@@ -12,6 +12,7 @@ from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
 from deedbook.contract import Call, Decision, GateSpec, Host, Object, PolicyProblem, PolicyTarget, allow, ask, deny
+from deedbook.format.pointers import join_pointer
 
 Spent: TypeAlias = Callable[[Call], str | None]
 """Says why a call may not go on, or nothing."""
@@ -77,9 +78,8 @@ class Budget:
         calls = body["limits"].get("calls")
         for glob in calls if isinstance(calls, dict) else ():
             if not any(re.fullmatch(_pattern(glob), each.id, re.DOTALL) for each in abilities):
-                pointer = f"/limits/calls/{glob.replace('~', '~0').replace('/', '~1')}"
                 why = f"limits the calls of {glob!r}, which fits no ability that this policy is asked about"
-                yield PolicyProblem(pointer=pointer, message=why)
+                yield PolicyProblem(pointer=join_pointer("limits", "calls", glob), message=why)
 
 
 def _limits(limits: Object) -> Iterator[Spent]:

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeAlias
 import jsonschema_rs
 
 from deedbook.contract import Object
+from deedbook.contract.facts import FACTS
 from deedbook.format.lint import pattern_options, suggest
-from deedbook.policy.facts import FACTS
+from deedbook.format.pointers import follow_reference, unescape
 from deedbook.policy.match import EFFECTS, KINDS
 
 from .expressions import Expression, Flaw, nested
@@ -72,7 +73,7 @@ def unknown_argument(pointer: str, args: Sequence[Sequence[Object]]) -> str | No
     *args* has for every ability the JSON Schemas that its arguments fit, all of them, as for `flaws`. An ability cannot
     have the argument if one of its schemas closes its properties, and the first step of *pointer* is none of them.
     """
-    name = pointer[1:].partition("/")[0].replace("~1", "/").replace("~0", "~")
+    name = unescape(pointer[1:].partition("/")[0])
     if not args or not all(any(_refuses(each, name, each, ()) for each in schemas) for schemas in args):
         return None
     known = {key for schemas in args for each in schemas for part, _ in _pieces(each, each)
@@ -90,7 +91,7 @@ def _refuses(schema: Any, name: str, root: Any, seen: tuple[int, ...]) -> bool:
     if schema.get("additionalProperties") is False and not listed:
         return True
     inner = (*seen, id(schema))
-    both = [*schema.get("allOf", ()), _target(schema.get("$ref"), root)]
+    both = [*schema.get("allOf", ()), follow_reference(root, schema.get("$ref"))]
     if any(_refuses(part, name, root, inner) for part in both):
         return True
     options = (schema[key] for key in ("anyOf", "oneOf") if schema.get(key))
@@ -211,22 +212,13 @@ def _pieces(schema: Any, root: Mapping[str, Any], seen: set[int] | None = None) 
         return
     inner = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key, ())]
     inner += [schema[key] for key in ("then", "else") if key in schema]
-    target = _target(schema.get("$ref"), root)
+    target = follow_reference(root, schema.get("$ref"))
     if target is not None:
         inner.append(target)
     if schema.keys() - {"allOf", "anyOf", "oneOf", "$ref", "$defs"} or not inner:
         yield schema, root
     for part in inner:
         yield from _pieces(part, root, seen)
-
-
-def _target(reference: Any, root: Any) -> Any:
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    for token in reference[1:].split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        root = root.get(key) if isinstance(root, Mapping) else None
-    return root
 
 
 def _members(view: View, name: str) -> tuple[View, set[str] | None]:
@@ -308,7 +300,7 @@ def _types_of(schema: Any, root: Mapping[str, Any], seen: set[int]) -> set[str] 
         if key in schema:
             options = [_types_of(part, root, seen) for part in schema[key]]
             return None if None in options else set().union(*(kinds for kinds in options if kinds))
-    both = [*schema.get("allOf", ()), _target(schema.get("$ref"), root)]
+    both = [*schema.get("allOf", ()), follow_reference(root, schema.get("$ref"))]
     return next((kinds for part in both if (kinds := _types_of(part, root, seen))), None)
 
 

@@ -6,6 +6,8 @@ from hashlib import sha256
 from itertools import islice, zip_longest
 from typing import Any, Final, NamedTuple
 
+from deedbook.format.pointers import join_pointer, split_pointer
+
 SHOWN: Final = 100
 """Characters of a value that a difference shows."""
 MOST: Final = 200
@@ -33,8 +35,7 @@ def compared(request: Any, ignored: Sequence[str]) -> Any:
     if isinstance(copied, dict) and copied.get("schema_version") == "v1":
         copied["schema_version"] = "v2"
     for pointer in ignored:
-        steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-        _remove(copied, steps)
+        _remove(copied, split_pointer(pointer))
     return copied
 
 
@@ -52,8 +53,7 @@ def differences(recorded: Any, asked: Any) -> list[Difference]:
 def _parts(recorded: Any, asked: Any, path: str) -> Iterator[Difference]:
     if isinstance(recorded, dict) and isinstance(asked, dict):
         for key in sorted({*recorded, *asked}):
-            step = key.replace("~", "~0").replace("/", "~1")
-            yield from _parts(recorded.get(key, _NOTHING), asked.get(key, _NOTHING), f"{path}/{step}")
+            yield from _parts(recorded.get(key, _NOTHING), asked.get(key, _NOTHING), path + join_pointer(key))
     elif isinstance(recorded, list) and isinstance(asked, list):
         for index, (one, other) in enumerate(zip_longest(recorded, asked, fillvalue=_NOTHING)):
             yield from _parts(one, other, f"{path}/{index}")

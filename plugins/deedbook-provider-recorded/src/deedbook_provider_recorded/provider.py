@@ -5,6 +5,7 @@ from threading import Lock
 from typing import Any, Final
 
 from deedbook import Ctx, Failed, HandlerSpec, Host, Object
+from deedbook.format.pointers import MEMBER_POINTER
 
 from .matching import Difference, compared, differences, key_of
 from .recording import Answer, read_recording
@@ -12,7 +13,6 @@ from .recording import Answer, read_recording
 NOT_RECORDED: Final = "NOT_RECORDED"
 SHOWN: Final = 5
 """Differences that an error tells."""
-_POINTER: Final = r"^(/([^/~]|~[01])*)+$"
 
 
 class Recorded:
@@ -29,7 +29,7 @@ class Recorded:
             "required": ["ledger"],
             "properties": {
                 "ledger": {"type": "string", "minLength": 1},
-                "ignore": {"type": "array", "items": {"type": "string", "pattern": _POINTER}},
+                "ignore": {"type": "array", "items": {"type": "string", "pattern": MEMBER_POINTER}},
                 "on_miss": {"const": "error"},
             },
             "additionalProperties": False,

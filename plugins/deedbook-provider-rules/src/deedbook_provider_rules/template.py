@@ -13,13 +13,13 @@ from typing import Final
 import attrs
 
 from deedbook import Failed, Json
+from deedbook.format.pointers import InvalidPointerError, find_value
 
 ROOM: Final = 4 * 1024 * 1024
 """How many characters one filling may make."""
 
 _PLACEHOLDER: Final = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 _STEP: Final = re.compile(r"steps\.([1-9][0-9]{0,3})((?:/.*)?)", re.DOTALL)
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 @attrs.frozen
@@ -109,15 +109,13 @@ class Filling:
         return self._point(reference)
 
     def _point(self, reference: Reference) -> Json:
-        value = self.results[reference.step - 1]
-        for token in reference.pointer.split("/")[1:]:
-            key = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, dict) and key in value:
-                value = value[key]
-            elif isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
-                value = value[int(key)]
-            else:
-                raise self._missing(reference, f"the result of step s{reference.step} has nothing there")
+        nothing = object()
+        try:
+            value: Json = find_value(self.results[reference.step - 1], reference.pointer, nothing)
+        except InvalidPointerError as problem:
+            raise self._missing(reference, str(problem)) from None
+        if value is nothing:
+            raise self._missing(reference, f"the result of step s{reference.step} has nothing there")
         return value
 
     def _missing(self, reference: Reference, why: str) -> Failed:

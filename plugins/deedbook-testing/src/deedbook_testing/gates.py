@@ -8,11 +8,12 @@ import pytest
 
 from deedbook.call.session import Session
 from deedbook.contract import PATHS, Event, PolicyTarget, Principal
+from deedbook.contract.facts import FACTS
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Ok, Result, SessionRefused, fault
+from deedbook.format.pointers import InvalidPointerError, find_value
 from deedbook.plugins.policy_kinds import Kind
-from deedbook.policy.facts import FACTS
 
 from .contract import SUBJECT, PluginContract, tree
 from .examples import ANYTHING, Asked
@@ -216,13 +217,11 @@ def _target(case: Asked) -> PolicyTarget:
 
 def _leads(pointer: str, value: Any) -> bool:
     """Say whether a JSON pointer leads to something in *value*."""
-    for step in pointer.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        here = value[int(name) :] if isinstance(value, list) and name.isdecimal() else None
-        if not here and not (isinstance(value, Mapping) and name in value):
-            return False
-        value = here[0] if here else value[name]
-    return True
+    nothing = object()
+    try:
+        return find_value(value, pointer, nothing) is not nothing
+    except InvalidPointerError:
+        return False
 
 
 def _given(result: Any, args: Any, _: Any) -> Any:

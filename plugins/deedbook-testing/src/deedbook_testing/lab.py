@@ -18,9 +18,9 @@ from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins.groups import ENTRY_POINTS
 from deedbook.plugins.plugins import Catalogue, discover
+from deedbook_audit.checking import Checker
 from deedbook_audit.recheck import recheck
 from deedbook_audit.rederive import rejudge
-from deedbook_audit.verify import verify_file
 from deedbook_serve.tasks.runner import Tasks
 
 from .offered import OfferedDistribution, acting, answering, installed, judging
@@ -211,8 +211,12 @@ class Lab:
         return self.one(event_type, session).payload
 
     def verify(self, session: Session | str | None = None) -> Report:
-        """Verify the ledger of a session."""
-        return verify_file(self.ledger(session), schemas=self.schemas)
+        """Verify the ledger of a session, with the charters that the state folder keeps.
+
+        So the events of features and flows are checked against the schemas that their charter declares.
+        """
+        with self._checker() as checker:
+            return checker(self.ledger(session))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -241,11 +245,15 @@ class Lab:
                 assert not told.failures, f"made again, otherwise: {[str(each) for each in told.failures]}"
 
     def _check_ledgers(self) -> None:
-        for place in sorted(self.state.glob("*/**/.events.jsonl")):
-            report = verify_file(place, schemas=self.schemas)
-            assert report.sound, "\n".join(report.lines())
-            lost = [note for note in report.notes if report.state == "ended" and "without an outcome" in note]
-            assert not lost, f"{place}: {lost[0]}"
+        with self._checker() as checker:
+            for place in sorted(self.state.glob("*/**/.events.jsonl")):
+                report = checker(place)
+                assert report.sound, "\n".join(report.lines())
+                lost = [note for note in report.notes if report.state == "ended" and "without an outcome" in note]
+                assert not lost, f"{place}: {lost[0]}"
+
+    def _checker(self) -> Checker:
+        return Checker((self.path, self.state), schemas=self.schemas)
 
 
 def _offered(name: str) -> str:

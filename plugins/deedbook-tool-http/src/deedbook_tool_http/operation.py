@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from deedbook.contract import Failed, Json, Object, Secret
+from deedbook.format.pointers import escape
 from deedbook_tool_standard.templates import Placeholder, Template, misfits, parse, text_of
 
 from .hosts import Site, site
@@ -201,7 +202,7 @@ def faults(settings: Object, schema: Object) -> Iterator[tuple[str, str]]:
         for template in where.segments:
             yield from (("/url", why) for why in misfits(template, schema))
     for name, value in settings.get("query", {}).items():
-        yield from _text_faults(f"/query/{_step(name)}", value, schema)
+        yield from _text_faults(f"/query/{escape(name)}", value, schema)
     yield from _header_faults(settings.get("headers", {}), schema)
     if "body" in settings and settings["method"] in ("GET", "HEAD"):
         yield "/body", f"{settings['method']} has no body"
@@ -211,7 +212,7 @@ def faults(settings: Object, schema: Object) -> Iterator[tuple[str, str]]:
 
 def _header_faults(headers: Mapping[str, Any], schema: Object) -> Iterator[tuple[str, str]]:
     for name, value in headers.items():
-        at = f"/headers/{_step(name)}"
+        at = f"/headers/{escape(name)}"
         if not _HEADER.fullmatch(name):
             yield at, f"{name[:80]!r} is no name of a header"
         elif name.lower() in OWN_HEADERS:
@@ -225,7 +226,7 @@ def _part_faults(at: str, value: Any, schema: Object, *, free: bool) -> Iterator
     """Yield the faults inside a body; with *free*, in JSON, a whole placeholder may be of any type."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _part_faults(f"{at}/{_step(str(key))}", inner, schema, free=free)
+            yield from _part_faults(f"{at}/{escape(key)}", inner, schema, free=free)
     else:
         yield from _text_faults(at, value, schema, free=free)
 
@@ -239,7 +240,3 @@ def _text_faults(at: str, value: Any, schema: Object, *, free: bool = False) -> 
         yield at, str(problem)
         return
     yield from ((at, why) for why in misfits(template, schema, single=not (free and template.whole)))
-
-
-def _step(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -236,9 +236,9 @@ tags: []
 
 def test_description_that_gives_orders_changes_nothing_but_itself(rogue):
     rogue.does(x="echo")
-    entry = rogue.lab.kernel().opened.charter.document["abilities"]["rogue/x"]
+    entry = rogue.lab.kernel().active_charter.charter.document["abilities"]["rogue/x"]
     rogue.lists(tool("x", PROMPT, title="effects: none", annotations={"title": PROMPT})).pinned()
-    now = rogue.lab.kernel().opened.charter.document["abilities"]["rogue/x"]
+    now = rogue.lab.kernel().active_charter.charter.document["abilities"]["rogue/x"]
     assert {key for key in now if now[key] != entry[key]} == {"summary", "settings"}
     assert now["settings"]["pinned"]["description"] == PROMPT
     assert now["effects"] == "write"

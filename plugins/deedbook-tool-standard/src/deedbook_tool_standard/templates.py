@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from deedbook.contract import Failed, Json, Object
+from deedbook.format.pointers import follow_reference, split_pointer
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _INNER = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*|(?:/(?:[^~/{}?.]|~[01])+)+)(\?)?(\.\.\.)?")
@@ -108,7 +109,7 @@ def _placeholder(inner: str) -> Placeholder:
     if not found:
         raise ValueError(f"{{{inner[:80]}}} is no placeholder; {_HOW}")
     name = found[1]
-    steps = [step.replace("~1", "/").replace("~0", "~") for step in name.split("/")[1:]] if name[0] == "/" else [name]
+    steps = split_pointer(name) if name[0] == "/" else [name]
     return Placeholder(f"{{{inner}}}", tuple(steps), bool(found[2]), bool(found[3]))
 
 
@@ -168,11 +169,7 @@ def resolved(node: Any, schema: Object) -> Any:
     for _ in range(16):
         if not isinstance(node, dict) or "$ref" not in node:
             return node
-        target: Any = schema
-        for step in node["$ref"].removeprefix("#").split("/")[1:]:
-            inner = step.replace("~1", "/").replace("~0", "~")
-            target = target.get(inner) if isinstance(target, dict) else None
-        node = target
+        node = follow_reference(schema, node["$ref"])
     return node
 
 

@@ -4,15 +4,13 @@ A JSON pointer (RFC 6901) leads into ``/args``, the arguments of the call, or ``
 step. References may stand anywhere in a value; ``{literal: …}`` keeps what looks like one as it is.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deedbook.contract import Failed, Json, Object
+from deedbook.format.pointers import InvalidPointerError, find_value, join_pointer, split_pointer
 
 from .templates import resolved
-
-_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 def references(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -22,15 +20,10 @@ def references(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
             yield at, value
         elif value.keys() != {"literal"}:
             for key, inner in value.items():
-                yield from references(inner, f"{at}/{key.replace('~', '~0').replace('/', '~1')}")
+                yield from references(inner, at + join_pointer(key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from references(inner, f"{at}/{index}")
-
-
-def steps_of(pointer: str) -> list[str]:
-    """Return the steps of a JSON pointer."""
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def reference_faults(said: Any, schema: Object, known: frozenset[str], later: frozenset[str]) -> Iterator[str]:
@@ -39,10 +32,15 @@ def reference_faults(said: Any, schema: Object, known: frozenset[str], later: fr
         yield 'a reference is {from: "/args/…"} or {from: "/steps/ID/…"}, with default: if it may lead nowhere'
         return
     pointer: str = said["from"]
-    steps = steps_of(pointer)
-    if not pointer.startswith(("/args", "/steps/")) or steps[0] not in ("args", "steps"):
+    if pointer != "/args" and not pointer.startswith(("/args/", "/steps/")):
         yield f"{pointer!r} leads nowhere; a pointer begins with /args or /steps/ID"
-    elif steps[0] == "args":
+        return
+    try:
+        steps = split_pointer(pointer)
+    except InvalidPointerError as problem:
+        yield str(problem)
+        return
+    if steps[0] == "args":
         yield from _argument_faults(pointer, steps[1:], schema, needed="default" not in said)
     elif steps[1] in later:
         yield f"{pointer!r}: step {steps[1]!r} comes later; a step sees only those before it"
@@ -82,14 +80,8 @@ def filled(value: Any, known: Mapping[str, Json]) -> Json:
 
 
 def _followed(said: Mapping[str, Any], known: Mapping[str, Json]) -> Json:
-    found: Any = known
-    for step in steps_of(said["from"]):
-        if isinstance(found, Mapping) and step in found:
-            found = found[step]
-        elif isinstance(found, list) and _INDEX.fullmatch(step) and int(step) < len(found):
-            found = found[int(step)]
-        elif "default" in said:
-            return said["default"]  # type: ignore[no-any-return]
-        else:
-            raise Failed("SEQUENCE_FAILED", f"{said['from']!r} leads nowhere in what there is")
+    nothing = object()
+    found = find_value(known, said["from"], said.get("default", nothing))
+    if found is nothing:
+        raise Failed("SEQUENCE_FAILED", f"{said['from']!r} leads nowhere in what there is")
     return found  # type: ignore[no-any-return]

@@ -150,8 +150,8 @@ def _build_facts(now: str) -> dict[str, Any]:
 
 def _parse_fact(given: str) -> tuple[str, Any]:
     """Return a fact from ``NAME=JSON``; raises `click.BadParameter`."""
+    from deedbook.contract.facts import FACTS
     from deedbook.format.schema import suggest
-    from deedbook.policy.facts import FACTS
 
     name, equals, value = given.partition("=")
     if not equals or name not in FACTS:

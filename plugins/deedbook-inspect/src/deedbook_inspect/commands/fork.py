@@ -11,7 +11,7 @@ from deedbook.cli.output import data_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deedbook.call.continuation.parent import Parent
+    from deedbook.call.continuation.parent import ParentSession
     from deedbook.call.prompts import Reply
     from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
@@ -82,7 +82,7 @@ def _require_session(place: "Path") -> "Path":
     return place
 
 
-def _begin(kernel: "Kernel", parent: "Parent", fork: "Fork", principal: str | None, wait: float) -> "Session":
+def _begin(kernel: "Kernel", parent: "ParentSession", fork: "Fork", principal: str | None, wait: float) -> "Session":
     """Begin the new session, for the parent's principal unless *principal* names another."""
     from deedbook.policy.callers import LOCAL
 

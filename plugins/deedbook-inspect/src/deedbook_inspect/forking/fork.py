@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from deedbook.call.continuation.parent import Parent
+from deedbook.call.continuation.parent import ParentSession
 from deedbook.call.continuation.past import Past
 from deedbook.call.continuation.recall import Recall
-from deedbook.call.continuation.work import Task, work
-from deedbook.call.origins import Origin
+from deedbook.call.continuation.work import Task, list_work
+from deedbook.call.origins import SessionOrigin
 from deedbook.call.prompts import Reply
 from deedbook.call.session import Session
 from deedbook.contract import Json
@@ -25,7 +25,7 @@ class Fork:
     after: Sequence[Task]
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> SessionOrigin:
         """The new session's record of its origin."""
         parent, at = self.recall.past.parent, self.recall.past.at
         payload = {
@@ -34,10 +34,12 @@ class Fork:
             "hash": parent.hashes[at],
             "goes_on": self.recall.goes_on or bool(self.after),
         }
-        return Origin("session.forked", payload, self.recall)
+        return SessionOrigin("session.forked", payload, self.recall)
 
 
-def plan_fork(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves: bool, prompts: Sequence[str]) -> Fork:
+def plan_fork(
+    kernel: Kernel, parent: ParentSession, at: int, *, goes_on: bool, leaves: bool, prompts: Sequence[str]
+) -> Fork:
     """Return the fork of *parent* at the event *at*.
 
     *goes_on*: the parent's unfinished and later work is done, too; with *prompts* these are run instead. Raises
@@ -46,7 +48,7 @@ def plan_fork(kernel: Kernel, parent: Parent, at: int, *, goes_on: bool, leaves:
     if not 0 <= at < len(parent.events):
         why = f"session {parent.session} has the events 0 to {len(parent.events) - 1}, and no event {at}"
         raise LedgerError(fault("FORK_REFUSED", why))
-    requested = list(work(parent))
+    requested = list(list_work(parent))
     later = [task for task in requested if task.seq > at] if goes_on else []
     after = [Task(at, "run", text=prompt) for prompt in prompts] if prompts else later
     tasks = [task for task in requested if task.seq <= at]
@@ -94,17 +96,17 @@ def _leave_past(session: Session, recall: Recall, result: Result[Json | Reply]) 
     first = next(recall.past.due(), None)
     if isinstance(result, Err) and first is not None:
         recall.leave(result.error, [])
-        session.note("call.diverged", "runtime", recall.told(first))
+        session.note("call.diverged", "runtime", recall.describe_divergence(first))
 
 
 def _end_recall(session: Session, recall: Recall) -> None:
     """Leave the past if a part of it was not requested again."""
-    pending = [made for made in recall.past.left if made.kind != "flow" and made.ended is not None]
+    pending = [made for made in recall.past.left if made.kind != "flow" and made.outcome is not None]
     if recall.state == "serving" and pending:
         first, more = pending[0], f", and {len(pending) - 1} more" if pending[1:] else ""
         name = (
             f"event {first.intent.seq} of session {recall.past.parent.session}, a {first.intent.type} of {first.name}"
         )
         recall.leave(fault("FORK_DIVERGED", f"{name}, was not asked for again{more}"), [])
-        session.note("call.diverged", "runtime", recall.told(first))
+        session.note("call.diverged", "runtime", recall.describe_divergence(first))
     recall.end()

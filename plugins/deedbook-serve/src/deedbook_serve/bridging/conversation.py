@@ -280,9 +280,9 @@ class Conversation:
     def _stop(self, hook_event: HookEvent) -> Answer:
         """Ask the stop hooks. An agent goes on only if a hook allows it and gives a reason, and only once."""
         decision = self.session.stop(ok=True)
-        if decision.refusal is not None or not decision.said or hook_event.again:
+        if decision.refusal is not None or not decision.reasons or hook_event.again:
             return PASS
-        return Answer(outcome="go_on", reason="\n".join(decision.said))
+        return Answer(outcome="go_on", reason="\n".join(decision.reasons))
 
     def _compact(self, hook_event: HookEvent) -> Answer:
         subject = {

@@ -15,6 +15,7 @@ import orjson
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, fault
+from deedbook.format.pointers import find_value
 from deedbook_serve.agents import GATES, TOOL_MOMENTS, CodingAgent, Event, Form, Kind, Moment
 
 _MAX_NAME: Final = 256
@@ -282,7 +283,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def _get_text(result: Json, pointer: str) -> str:
     """Return the text of a result that a model sees: the text at *pointer*, else all of it."""
-    seen = result.get(pointer[1:], result) if isinstance(result, dict) else result
+    seen = find_value(result, pointer, result)
     return seen if isinstance(seen, str) else canonical.encode(seen).decode()
 
 

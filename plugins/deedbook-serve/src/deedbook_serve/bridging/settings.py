@@ -14,6 +14,7 @@ import attrs
 
 from deedbook.format.canonical import parse
 from deedbook.format.errors import DeedbookError, IntakeError, fault
+from deedbook.format.pointers import find_value, split_pointer
 from deedbook_serve.agents import GATES, TOOL_MOMENTS, CodingAgent, Event
 
 CLIENT: Final = "bridging/client.py"
@@ -122,12 +123,10 @@ def find_disabling_settings(agent: CodingAgent, text: str, workspace: str = "", 
     settings, ours = _read(text, place), set(find_commands(text, workspace, place=place).values())
     disabling = []
     for pointer, off in agent.off.items():
-        value: Any = settings
-        for step in pointer[1:].split("/"):
-            value = value.get(step) if isinstance(value, dict) else None
+        value = find_value(settings, pointer, None)
         listed = off == "$command" and isinstance(value, list) and any(each in ours for each in value)
         if listed or (type(value) is type(off) and value == off and off != "$command"):
-            disabling.append(pointer[1:].replace("/", "."))
+            disabling.append(".".join(split_pointer(pointer)))
     return disabling
 
 

@@ -8,6 +8,7 @@ the fold relies on that.
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
@@ -81,8 +82,10 @@ class TaskBook:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._file = folder.open(LEDGER_FILE)
-        self._follow = Follower(folder.open(LEDGER_FILE), place=f"{folder.path}/{LEDGER_FILE}")
+        with ExitStack() as undo:
+            self._file = undo.enter_context(folder.open(LEDGER_FILE))
+            self._follow = Follower(folder.open(LEDGER_FILE), place=f"{folder.path}/{LEDGER_FILE}")
+            undo.pop_all()
         self._tasks: dict[str, TaskRecord] = {}
         self._keys: dict[tuple[Owner, str], str] = {}
         self._lock = RLock()
@@ -92,7 +95,11 @@ class TaskBook:
     def open(cls, state: Path) -> Self:
         """Read the tasks of the *state* folder; raises `FileNotFoundError` where there is no workspace ledger."""
         book = cls(Folder.at(state / "workspace"))
-        book.refresh()
+        try:
+            book.refresh()
+        except BaseException:
+            book.close()
+            raise
         return book
 
     @property

@@ -48,7 +48,7 @@ class Preflights:
         more = {**({"task": task} if task else {}), **({"args": verdict.args} if type(verdict.args) is dict else {})}
         if verdict.bound is None or verdict.code:
             error = fault(verdict.code, verdict.reason)
-            entries = session.door.recorder.judged(verdict, session.caller, {}, cause)
+            entries = session.door.recorder.decision_entries(verdict, session.caller, {}, cause)
             self._log.deny(entries, _build_denial(ability, error, more), cause)
             raise TaskError(_name_ability(error, ability))
         when = DecisionContext(session.ledger.now(), session.id, {})

@@ -3,7 +3,7 @@
 import attrs
 
 from deedbook.call.handlers import reconcile
-from deedbook.call.queue import Waiting
+from deedbook.call.queue import ApprovalQueue
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, TaskError, fault
 from deedbook.format.files import Folder
@@ -63,7 +63,7 @@ class RunRecovery:
 
     def _find_approved_outcome(self, task: TaskRecord, bound: BoundAbility) -> RunOutcome | None:
         """Return the outcome of a waiting task's call that was approved and then performed elsewhere."""
-        with Waiting.of(self._book.state) as waiting:
+        with ApprovalQueue.of(self._book.state) as waiting:
             uses = {approval: getattr(waiting.get(approval), "used", None) for approval in task.approvals}
         used = {approval: str(use.payload["session"]) for approval, use in uses.items() if use is not None}
         runs = self._book.list_runs(task) if used else ()

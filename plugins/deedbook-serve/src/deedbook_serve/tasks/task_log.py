@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook.call.queue import Waiting
+from deedbook.call.queue import ApprovalQueue
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, TaskError, fault
@@ -101,13 +101,13 @@ class TaskLog:
         """
         if not task.approvals:
             return
-        with Waiting.of(self.book.state) as waiting:
+        with ApprovalQueue.of(self.book.state) as waiting:
             found = [each for each in map(waiting.get, task.approvals) if each]
         now, runs = self._workspace_ledger.now(), self.book.list_runs(task)
         open_requests = [each for each in found if each.state(now) in ("waiting", "approved")]
         for each in open_requests:
             with suppress(DeedbookError, OSError):  # a request of unknown origin stays
-                if was_requested_by(self.book.state, each.asked.payload, runs):
+                if was_requested_by(self.book.state, each.requested.payload, runs):
                     payload = canonical.encode({"approval": each.id, "reason": reason})
                     who = label("approval.withdrawn", "runtime", task.owner[0])
                     self._workspace_ledger.append(
