@@ -106,7 +106,7 @@ def raised(act: Callable[[], object], kind: type[Exception]) -> str:
     return str(getattr(getattr(problem, "error", problem), "code", problem))
 
 
-# --- surfaces: each is given bytes, checks that nothing was done, and returns what it answers -------------------------
+# --- surfaces: each is given bytes, checks that nothing was done, and returns what it answers -----------------------
 
 
 def command(*args: str) -> Callable[[World, bytes], str]:
@@ -244,13 +244,13 @@ def context_bundle(world, raw):
 
 def mcp_message(_world, raw):
     call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":%b}}' % raw
-    with pytest.raises(messages.Refused) as caught:
-        messages.read(call)
+    with pytest.raises(messages.RefusedMessage) as caught:
+        messages.read_message(call)
     return caught.value.error.data["code"]
 
 
 def mcp_answer(_world, raw):
-    told = json.loads(web._checked(b'{"jsonrpc":"2.0","id":1,"result":%b}' % raw, 1))
+    told = json.loads(web._check(b'{"jsonrpc":"2.0","id":1,"result":%b}' % raw, 1))
     assert told["id"] == 1
     return told["error"]["data"]["code"]
 
@@ -303,7 +303,7 @@ def test_line_of_an_older_form_that_is_ambiguous_is_no_line(what):
         envelope_1_0.load(b'{"payload":%b}' % HOSTILE[what])
 
 
-# --- nobody reads JSON otherwise --------------------------------------------------------------------------------------
+# --- nobody reads JSON otherwise ------------------------------------------------------------------------------------
 
 READERS = {
     "format/jsontext.py": "the reading that intake stands on",

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
-from deedbook_tool_mcp.serving_server import build
-from deedbook_tool_mcp.serving_sessions import Connection, Desk
+from deedbook_tool_mcp.serving_server import build_server
+from deedbook_tool_mcp.serving_sessions import Connection, ConnectionSessions
 
 
 class Served:
@@ -16,14 +16,14 @@ class Served:
 
     def __init__(self, lab: Any, *, wait: float = 0.0, client: str = "mcp") -> None:
         self.lab = lab
-        self.desk = Desk(lab.kernel(), client)
+        self.sessions = ConnectionSessions(lab.kernel(), client)
         self.wait = wait
 
     def to(self, work: Callable[[Client], Awaitable[Any]], mode: str = "2026-07-28", **options: Any) -> Any:
         """Do *work* with a client that is connected, end its session, and return what it came to."""
 
         async def main() -> tuple[Any, MCPError | None]:
-            server = build(self.desk, self.wait, lambda _ctx: Connection("local", "test"))
+            server = build_server(self.sessions, self.wait, lambda _ctx: Connection("local", "test"))
             async with Client(server, mode=mode, **options) as client:
                 try:
                     return await work(client), None
@@ -33,7 +33,7 @@ class Served:
         try:
             result, problem = anyio.run(main)
         finally:
-            self.desk.end(Connection("local", "test"), "the test is over")
+            self.sessions.end(Connection("local", "test"), "the test is over")
         if problem is not None:
             raise problem
         return result
@@ -64,4 +64,4 @@ def serve(lab: Any) -> Iterator[Callable[..., Served]]:
 
     yield make
     for each in made:
-        each.desk.close()
+        each.sessions.close()

@@ -12,10 +12,10 @@ from mcp import MCPError
 from mcp.shared.tool_name_validation import validate_tool_name
 
 from deedbook import DeedbookError, DomainError, Failed, deny
-from deedbook_tool_mcp.serving_names import by_tool_name, tool_name
-from deedbook_tool_mcp.serving_results import wrong_arguments
+from deedbook_tool_mcp.serving_names import build_tool_name, index_by_tool_name
+from deedbook_tool_mcp.serving_results import build_wrong_arguments
 from deedbook_tool_mcp.serving_sessions import Connection
-from deedbook_tool_mcp.serving_tools import PAGE, annotations, merged, wrapped
+from deedbook_tool_mcp.serving_tools import PAGE, build_annotations, merge_schemas, wrap_schema
 
 MODES = ("legacy", "2026-07-28")
 """One with a handshake (2025-11-25), and one where every request stands alone."""
@@ -46,25 +46,25 @@ IDS = st.lists(SEGMENT, min_size=1, max_size=5).map("/".join)
 
 @given(st.lists(IDS, unique=True, max_size=20))
 def test_every_ability_has_a_name_of_its_own_that_the_protocol_allows(ids):
-    named = by_tool_name(ids)
+    named = index_by_tool_name(ids)
     assert sorted(named.values()) == sorted(ids)
     assert all(validate_tool_name(name).is_valid for name in named)
 
 
 @given(IDS, st.lists(IDS, max_size=5))
 def test_name_of_an_ability_depends_on_no_other(ability, others):
-    named = {ability: name for name, ability in by_tool_name({ability, *others}).items()}
-    assert named[ability] == tool_name(ability)
+    named = {ability: name for name, ability in index_by_tool_name({ability, *others}).items()}
+    assert named[ability] == build_tool_name(ability)
 
 
 def test_names_that_differ_only_in_how_segments_are_joined_stay_apart():
-    assert tool_name("git/git_status") == "git__git_status"
-    assert len({tool_name(name) for name in ("a/b", "a__b", "a_/b", "a___b")}) == 4
+    assert build_tool_name("git/git_status") == "git__git_status"
+    assert len({build_tool_name(name) for name in ("a/b", "a__b", "a_/b", "a___b")}) == 4
 
 
 def test_two_abilities_whose_names_would_clash_are_refused():
     with pytest.raises(DeedbookError, match="would both be the tool"):
-        by_tool_name(["a__b", tool_name("a__b").replace("__", "/")])
+        index_by_tool_name(["a__b", build_tool_name("a__b").replace("__", "/")])
 
 
 # --- what is listed -------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_tools_are_listed_in_one_order_with_schemas_and_hints(shop, mode, serve)
     ],
 )
 def test_hints_come_from_effects_and_tags(effects, tags, hints):
-    said = annotations(effects, tags)
+    said = build_annotations(effects, tags)
     assert (said.read_only_hint, said.destructive_hint, said.idempotent_hint, said.open_world_hint) == hints
 
 
@@ -108,7 +108,7 @@ def test_schema_in_narrows_what_is_shown(shop, serve):
     shown = listed(serve())["narrow"].input_schema
     assert shown["properties"] == {"text": {"enum": ["a"]}, "n": {"type": "integer"}}
     assert shown["required"] == ["n", "text"]
-    assert merged(TEXT, None) == TEXT
+    assert merge_schemas(TEXT, None) == TEXT
 
 
 def test_references_of_a_schema_lead_to_the_same_place_once_it_is_wrapped():
@@ -116,7 +116,7 @@ def test_references_of_a_schema_lead_to_the_same_place_once_it_is_wrapped():
         "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "array", "items": {"$ref": "#/$defs/item"},
         "$defs": {"item": {"anyOf": [{"type": "string", "const": {"$ref": "#/kept"}}, {"$ref": "#"}]}},
     }  # fmt: skip
-    inner = wrapped(schema)["properties"]["result"]
+    inner = wrap_schema(schema)["properties"]["result"]
     assert inner["items"] == {"$ref": "#/properties/result/$defs/item"}
     first, second = inner["$defs"]["item"]["anyOf"]
     assert (first["const"], second) == ({"$ref": "#/kept"}, {"$ref": "#/properties/result"})
@@ -200,10 +200,10 @@ def test_arguments_that_do_not_fit_are_for_the_model_to_mend(shop, mode, serve):
 
 def test_arguments_that_do_not_fit_were_the_protocols_error_before():
     error, faults = DomainError("gate", "SCHEMA_VIOLATION", "$.a: no"), [{"path": "$.a", "message": "no"}]
-    assert wrong_arguments(error, "2025-11-25", faults).is_error
+    assert build_wrong_arguments(error, "2025-11-25", faults).is_error
     for version in ("2024-11-05", "2025-03-26", "2025-06-18"):
         with pytest.raises(MCPError) as problem:
-            wrong_arguments(error, version, faults)
+            build_wrong_arguments(error, version, faults)
         assert (problem.value.error.code, problem.value.error.data["errors"]) == (-32602, faults)
 
 
@@ -372,24 +372,24 @@ def test_cancelled_call_is_recorded_as_cancelled(lab, serve):
 
 def test_session_in_which_nothing_happens_is_ended_and_the_next_call_begins_another(lab, serve):
     lab.tool("count", lambda args, ctx: 1)
-    desk, here = serve().desk, Connection("local", "here")
-    first = desk.take(here).value
-    desk.end_idle(0)
+    sessions, here = serve().sessions, Connection("local", "here")
+    first = sessions.take(here).value
+    sessions.end_idle(0)
     assert not first.ended, "a call is under way"
-    desk.give_back(here)
-    desk.end_idle()
-    assert (first.ended, desk.taken(here).value is first) == (False, True)
-    desk.give_back(here)
-    desk.end_idle(0)
-    assert (first.ended, desk.taken(here)) == (True, None)
-    second = desk.take(here).value
+    sessions.release(here)
+    sessions.end_idle()
+    assert (first.ended, sessions.take_open(here).value is first) == (False, True)
+    sessions.release(here)
+    sessions.end_idle(0)
+    assert (first.ended, sessions.take_open(here)) == (True, None)
+    second = sessions.take(here).value
     assert second.id != first.id
-    assert desk.take(Connection("ada", "here")).value.id not in (first.id, second.id)
+    assert sessions.take(Connection("ada", "here")).value.id not in (first.id, second.id)
 
 
 def test_no_session_begins_once_the_server_ends(lab, serve):
-    desk = serve().desk
-    begun = desk.take(Connection("local")).value
-    desk.close()
+    sessions = serve().sessions
+    begun = sessions.take(Connection("local")).value
+    sessions.close()
     assert begun.ended
-    assert desk.take(Connection("local")).error.code == "SESSION_ENDED"
+    assert sessions.take(Connection("local")).error.code == "SESSION_ENDED"

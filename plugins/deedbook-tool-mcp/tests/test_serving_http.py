@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
-from deedbook_tool_mcp.serving_http import Address
+from deedbook_tool_mcp.serving_http import HttpAddress
 
 MODES = ("legacy", "2026-07-28")
 SETTINGS = """
@@ -176,7 +176,7 @@ def test_session_ends_when_the_client_ends_it(web):
     assert last().payload["reason"] == "the client has ended it"
 
 
-# --- where it listens -------------------------------------------------------------------------------------------------
+# --- where it listens -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_address_that_is_not_safe_is_refused(lab, monkeypatch, where, tokens, na
     monkeypatch.setenv("SERVE_ADA", "token-of-ada")
     lab.settings(secrets={"ada_token": {"env": "SERVE_ADA"}}, principals={"ada": {"roles": []}})
     with pytest.raises(click.UsageError) as problem:
-        Address.parse(where, tokens, names, lab.kernel())
+        HttpAddress.parse(where, tokens, names, lab.kernel())
     assert why in problem.value.message
 
 
@@ -215,6 +215,6 @@ def test_address_that_is_not_safe_is_refused(lab, monkeypatch, where, tokens, na
 def test_only_names_of_this_server_are_its_hosts(lab, monkeypatch, where, hosts):
     monkeypatch.setenv("SERVE_ADA", "token-of-ada")
     lab.settings(secrets={"ada_token": {"env": "SERVE_ADA"}}, principals={"ada": {"roles": []}})
-    allowed = Address.parse(where, ("ada=ada_token",), ("desk.example",), lab.kernel()).security(9)
+    allowed = HttpAddress.parse(where, ("ada=ada_token",), ("desk.example",), lab.kernel()).build_security(9)
     assert set(allowed.allowed_hosts) == {*hosts, "desk.example", "desk.example:9"}
     assert all(origin.split("://")[1] in allowed.allowed_hosts for origin in allowed.allowed_origins)

@@ -17,7 +17,7 @@ from mcp_types import (
 from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.format.errors import DeedbookError
-from deedbook_tool_mcp.serving_people import way
+from deedbook_tool_mcp.serving_people import choose_contact
 
 MODES = ("legacy", "2026-07-28")
 ERROR = "deedbook/error"
@@ -104,7 +104,7 @@ def parked(result):
     ],
 )
 def test_each_revision_is_told_in_its_own_way(version, capabilities, expected):
-    assert way(version, capabilities) == expected
+    assert choose_contact(version, capabilities) == expected
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,7 +11,7 @@ import pytest
 
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
-from deedbook_tool_mcp.serving_stdio import LONGEST
+from deedbook_tool_mcp.serving_stdio import MAX_MESSAGE
 
 SETTINGS = """
 schema_version: v1
@@ -113,7 +113,7 @@ def test_garbage_is_answered_and_passed_over(raw):
     raw.hello()
     bad = [
         b"no json\n", b"\xff\xfe\x00\n", b"[]\n", b'"text"\n', b"{}\n", b'{"jsonrpc":"1.0","id":1,"method":"ping"}\n',
-        deep(100_000), b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{' + b'"k":"' + b"x" * LONGEST + b'"}}\n',
+        deep(100_000), b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{' + b'"k":"' + b"x" * MAX_MESSAGE + b'"}}\n',
     ]  # fmt: skip
     for message in bad:
         raw.send(message)

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class Servers:
-    """Compares the listings of MCP servers with those that were accepted."""
+    """Compares the listings of MCP servers with the accepted ones."""
 
     @featureimpl
     def before_lock(self, workspace: "Workspace", yes: bool) -> bool:
-        """Look at every server that the workspace declares; say whether what is other than before is accepted."""
+        """List the tools of every declared server; return whether all changes are accepted."""
         from .commands.servers import review
 
         return review(workspace, workspace.servers.values(), yes=yes)

@@ -1,4 +1,4 @@
-"""The one thread and event loop of a kernel's connections to MCP servers."""
+"""The thread and event loop of a kernel's connections to MCP servers."""
 
 import asyncio
 import logging
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 CLOSING_SECONDS: Final = 5.0
 
 
-class Hub:
-    """Runs every connection of a kernel; begun at the first call, closed with the kernel."""
+class ConnectionPool:
+    """Runs every connection of a kernel; starts at the first call and closes with the kernel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,8 +23,8 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._connections: dict[str, Connection] = {}
 
-    def connection(self, name: str, make: "Callable[[], Connection]") -> "Connection":
-        """Return the connection of that name, made at the first need."""
+    def get_connection(self, name: str, make: "Callable[[], Connection]") -> "Connection":
+        """Return the connection of that name; the first call makes it."""
         with self._lock:
             if name not in self._connections:
                 self._connections[name] = make()
@@ -32,44 +32,44 @@ class Hub:
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> "Future[Any]":
         """Run *work* on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._running())
+        return asyncio.run_coroutine_threadsafe(work, self._get_loop())
 
     def close(self) -> None:
-        """Close all connections, and end the thread; twice is fine."""
+        """Close all connections and end the thread; a second call does nothing."""
         with self._lock:
             loop, thread, self._loop = self._loop, self._thread, None
             connections, self._connections = list(self._connections.values()), {}
         if loop is None or thread is None:
             return
-        closing = asyncio.run_coroutine_threadsafe(_closed(connections), loop)
+        closing = asyncio.run_coroutine_threadsafe(_close_all(connections), loop)
         with suppress(Exception):
             closing.result(CLOSING_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSING_SECONDS)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _get_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_run, args=(self._loop,), name="deedbook-mcp", daemon=True)
+                self._thread = threading.Thread(target=_run_loop, args=(self._loop,), name="deedbook-mcp", daemon=True)
                 self._thread.start()
             return self._loop
 
 
-async def _closed(connections: "list[Connection]") -> None:
+async def _close_all(connections: "list[Connection]") -> None:
     await asyncio.gather(*(each.close() for each in connections), return_exceptions=True)
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped; then what is left of its tasks is cancelled."""
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped, then cancel the tasks that remain."""
     asyncio.set_event_loop(loop)
-    logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it logs is told by errors, not on a terminal
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # errors carry what it logs
     try:
         loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:

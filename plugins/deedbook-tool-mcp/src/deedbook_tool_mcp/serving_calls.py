@@ -1,4 +1,4 @@
-"""A tool call, from the protocol to the door and back; what happens meanwhile is told to the client."""
+"""One tool call, from the protocol to the door and back; the client receives its progress."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,132 +21,145 @@ from mcp_types import (
 from deedbook import DeedbookError, DomainError, Err, Json, Object, Result, Session
 
 from . import serving_people as people
-from .serving_lanes import WIDEST, Cancelled, Lane
-from .serving_results import failed, given, unknown, wrong_arguments
-from .serving_sessions import Connection, Desk
-from .serving_turns import CURRENT, Over, Parked, Turn
+from .serving_lanes import MAX_CALLS, CallCancelledError, WorkerCall
+from .serving_results import build_failure, build_result, build_unknown_tool, build_wrong_arguments
+from .serving_sessions import Connection, ConnectionSessions
+from .serving_turns import CURRENT, CallEnd, PendingApproval, RunningCall
 
 Context = ServerRequestContext[Any, Any]
 _MISSING: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED"})
 
 
-class Counter:
-    """Serves ``tools/list`` and ``tools/call`` at a *desk*; *connected* says who asks.
+class ToolService:
+    """Serves ``tools/list`` and ``tools/call`` for *sessions*; *find_connection* identifies the client.
 
-    What a person has to decide is waited for at most *patience* seconds.
+    A call waits at most *patience* seconds for the decision of a person.
     """
 
-    def __init__(self, desk: Desk, patience: float, connected: Callable[[Context], Connection]) -> None:
-        self._desk, self._patience, self._connected = desk, patience, connected
-        self._busy = anyio.Semaphore(WIDEST)
+    def __init__(
+        self, sessions: ConnectionSessions, patience: float, find_connection: Callable[[Context], Connection]
+    ) -> None:
+        self._sessions, self._patience, self._find_connection = sessions, patience, find_connection
+        self._busy = anyio.Semaphore(MAX_CALLS)
 
     async def list_tools(self, _ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Answer ``tools/list``."""
-        page = self._desk.shelf.page(params.cursor if params else None)
+        page = self._sessions.tools.list_page(params.cursor if params else None)
         if page is None:
             raise MCPError(INVALID_PARAMS, "Invalid cursor: it is none that this server gave")
         return page
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         """Answer ``tools/call``."""
-        connection = self._connected(ctx)
-        begun: Result[Session] | None = self._desk.taken(connection)
-        if begun is None:
-            begun = await anyio.to_thread.run_sync(self._desk.take, connection)
-        if isinstance(begun, Err):
-            return failed(begun.error)
+        connection = self._find_connection(ctx)
+        session: Result[Session] | None = self._sessions.take_open(connection)
+        if session is None:
+            session = await anyio.to_thread.run_sync(self._sessions.take, connection)
+        if isinstance(session, Err):
+            return build_failure(session.error)
         try:
-            serving = _Serving(self._desk, self._patience, self._busy, begun.value)
+            serving = _ToolCall(self._sessions, self._patience, self._busy, session.value)
             return await serving.answer(ctx, params)
         finally:
-            self._desk.give_back(connection)
+            self._sessions.release(connection)
 
 
-class _Serving:
-    """One call being served."""
+class _ToolCall:
+    """One call in progress."""
 
-    def __init__(self, desk: Desk, patience: float, busy: anyio.Semaphore, session: Session) -> None:
-        self._shelf, self._lanes = desk.shelf, desk.lanes
+    def __init__(self, sessions: ConnectionSessions, patience: float, busy: anyio.Semaphore, session: Session) -> None:
+        self._shelf, self._lanes = sessions.tools, sessions.loops
         self._patience, self._busy, self._session = patience, busy, session
 
     async def answer(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-        """Make the call, tell what happens meanwhile, and return what it came to."""
-        way = people.way(ctx.protocol_version, ctx.session.client_capabilities)
-        again = way == "round" and params.request_state is not None
-        if again and not people.accepted((params.input_responses or {}).get(people.KEY)):
-            return _given_up(str(params.request_state))
-        offered = self._shelf.find(params.name)
-        turn = Turn(self._shelf.ability(params.name))
-        patience = 0.0 if way == "round" and not again else self._patience
-        lane = Lane(lambda: self._call(turn, params.arguments or {}, patience), self._lanes, self._busy)
-        asks = way == "question" and patience > 0
-        result = await _meanwhile(lane, turn, _Telling(ctx, turn, lane, asks=asks))
+        """Make the call, report its progress, and return its result."""
+        contact = people.choose_contact(ctx.protocol_version, ctx.session.client_capabilities)
+        is_repeated = contact == "round" and params.request_state is not None
+        if is_repeated and not people.is_accepted((params.input_responses or {}).get(people.KEY)):
+            return _build_declined(str(params.request_state))
+        tool = self._shelf.find(params.name)
+        running_call = RunningCall(self._shelf.find_ability(params.name))
+        patience = 0.0 if contact == "round" and not is_repeated else self._patience
+        lane = WorkerCall(lambda: self._call(running_call, params.arguments or {}, patience), self._lanes, self._busy)
+        asks = contact == "question" and patience > 0
+        result = await _run_with_progress(lane, running_call, _ProgressReporter(ctx, running_call, lane, asks=asks))
         if result is None:
-            return _given_up(turn.approval)
+            return _build_declined(running_call.approval)
         if not isinstance(result, Err):
-            assert offered
-            return given(result.value, offered)
-        if offered is None and result.error.code in _MISSING:
-            raise unknown(params.name)
-        if way == "round" and not again and result.error.code == "NEEDS_HUMAN" and turn.request is not None:
-            return people.round_trip(turn.request)
-        return _refused(result.error, turn, ctx.protocol_version)
+            assert tool
+            return build_result(result.value, tool)
+        if tool is None and result.error.code in _MISSING:
+            raise build_unknown_tool(params.name)
+        if (
+            contact == "round"
+            and not is_repeated
+            and result.error.code == "NEEDS_HUMAN"
+            and running_call.request is not None
+        ):
+            return people.build_round_trip(running_call.request)
+        return _build_refusal(result.error, running_call, ctx.protocol_version)
 
-    async def _call(self, turn: Turn, args: Json, patience: float) -> Result[Json]:
-        """Make the call; on the lane's thread."""
-        CURRENT.set(turn)
+    async def _call(self, running_call: RunningCall, args: Json, patience: float) -> Result[Json]:
+        """Make the call, on the worker's thread."""
+        CURRENT.set(running_call)
         try:
-            return await self._session.acall(turn.ability, args, wait=patience)
+            return await self._session.acall(running_call.ability, args, wait=patience)
         except DeedbookError as problem:
             return Err(problem.error)
 
 
-class _Telling:
-    """Tells a client how far its call is and what it waits for; *asks*: its person, beside the call."""
+class _ProgressReporter:
+    """Reports progress and pending approvals to a client; with *asks* it also asks the client's person."""
 
-    def __init__(self, ctx: Context, turn: Turn, lane: Lane[Result[Json]], *, asks: bool) -> None:
-        self._ctx, self._turn, self._lane, self._asks = ctx, turn, lane, asks
+    def __init__(self, ctx: Context, running_call: RunningCall, lane: WorkerCall[Result[Json]], *, asks: bool) -> None:
+        self._ctx, self._turn, self._lane, self._asks = ctx, running_call, lane, asks
 
     async def __call__(self) -> None:
-        """Tell all that there is to tell, until the call is over; a question that is open then is taken back."""
+        """Report every update until the call is over, then cancel an open question."""
         async with anyio.create_task_group() as questions:
-            while not isinstance(said := await self._turn.next(), Over):
-                if isinstance(said, Parked) and self._asks:
-                    questions.start_soon(self._ask, said.request)
-                step = self._turn.step(people.told(said.request)) if isinstance(said, Parked) else said
+            while not isinstance(update := await self._turn.next(), CallEnd):
+                if isinstance(update, PendingApproval) and self._asks:
+                    questions.start_soon(self._ask, update.request)
+                step = (
+                    self._turn.build_progress(people.describe_request(update.request))
+                    if isinstance(update, PendingApproval)
+                    else update
+                )
                 await self._ctx.session.report_progress(*step)
             questions.cancel_scope.cancel()
 
     async def _ask(self, request: Object) -> None:
-        """Ask the client's person; whoever declines ends the waiting. Who cannot be asked just waits."""
+        """Ask the client's person; declining ends the call. If the client cannot ask, the call waits."""
         with suppress(MCPError, ValueError):
-            asked, form = people.question(request), dict(people.FORM)
-            answer = await self._ctx.session.elicit_form(asked, form, self._ctx.request_id)
-            if not people.accepted(answer):
+            question, form = people.build_question(request), dict(people.FORM)
+            answer = await self._ctx.session.elicit_form(question, form, self._ctx.request_id)
+            if not people.is_accepted(answer):
                 self._lane.cancel()
 
 
-async def _meanwhile(lane: Lane[Result[Json]], turn: Turn, tell: _Telling) -> Result[Json] | None:
-    """Return what a call comes to; its client is told as soon as there is something to tell.
+async def _run_with_progress(
+    lane: WorkerCall[Result[Json]], running_call: RunningCall, report: _ProgressReporter
+) -> Result[Json] | None:
+    """Return the result of a call, and start reports at the first update.
 
-    ``None`` where its person has given up.
+    ``None`` if the client's person declined to wait.
     """
-    telling: list[asyncio.Task[None]] = []
-    turn.first = lambda: telling.append(asyncio.ensure_future(tell()))
+    reports: list[asyncio.Task[None]] = []
+    running_call.on_first = lambda: reports.append(asyncio.ensure_future(report()))
     try:
         return await lane.run()
-    except Cancelled:
+    except CallCancelledError:
         return None
     except Exception as problem:
         raise MCPError(INTERNAL_ERROR, "Internal error") from problem
     finally:
-        turn.over()
-        for task in telling:
-            await _ended(task)
+        running_call.end()
+        for task in reports:
+            await _wait_for_end(task)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
-    """Wait for the last words; who was cancelled needs none."""
+async def _wait_for_end(task: asyncio.Task[None]) -> None:
+    """Wait for the last report, unless this task is cancelled."""
     try:
         await asyncio.wait([task])
     finally:
@@ -154,13 +167,15 @@ async def _ended(task: asyncio.Task[None]) -> None:
             task.cancel()
 
 
-def _refused(error: DomainError, turn: Turn, version: str) -> CallToolResult:
-    if turn.faults or error.code == "INTAKE_REFUSED":
-        return wrong_arguments(error, version, turn.faults)
-    more = people.again(turn.approval) if error.code == "NEEDS_HUMAN" and turn.approval else ""
-    return failed(error, approval=turn.approval, more=more)
+def _build_refusal(error: DomainError, running_call: RunningCall, version: str) -> CallToolResult:
+    if running_call.faults or error.code == "INTAKE_REFUSED":
+        return build_wrong_arguments(error, version, running_call.faults)
+    more = (
+        people.build_retry_hint(running_call.approval) if error.code == "NEEDS_HUMAN" and running_call.approval else ""
+    )
+    return build_failure(error, approval=running_call.approval, more=more)
 
 
-def _given_up(approval: str) -> CallToolResult:
-    why = "nobody waits for the approver: the question at the client was declined. Nothing has been done"
-    return failed(DomainError("run", "NEEDS_HUMAN", why), approval=approval)
+def _build_declined(approval: str) -> CallToolResult:
+    why = "the client declined to wait for the approver. Nothing has been done"
+    return build_failure(DomainError("run", "NEEDS_HUMAN", why), approval=approval)

@@ -16,7 +16,7 @@ import click
     "tokens",
     multiple=True,
     metavar="PRINCIPAL=SECRET",
-    help="Over HTTP: whoever brings this secret of secrets: acts on behalf of that principal.",
+    help="Over HTTP: a client that sends this secret of secrets: acts on behalf of that principal.",
 )
 @click.option("--allow-host", "hosts", multiple=True, metavar="HOST", help="Over HTTP: a further name of this server.")
 @click.option(
@@ -29,7 +29,7 @@ import click
 )
 @click.pass_obj
 def command(
-    asked: Any, client: str, profile: str | None, http: str | None, tokens: tuple[str, ...], hosts: tuple[str, ...],
+    options: Any, client: str, profile: str | None, http: str | None, tokens: tuple[str, ...], hosts: tuple[str, ...],
     wait: float,
 ) -> int:  # fmt: skip
     """Show abilities as the tools of an MCP server, at standard input and output or over HTTP."""
@@ -37,8 +37,8 @@ def command(
 
     if http is None and (tokens or hosts):
         raise click.UsageError("--token and --allow-host go with --http")
-    source, sink = _taken() if http is None else (None, None)  # before any plugin is loaded, which may print
-    with open_kernel(asked.workspace, profile=profile) as kernel:
+    source, sink = _take_stdio() if http is None else (None, None)  # before plugins, which may print
+    with open_kernel(options.workspace, profile=profile) as kernel:
         changes = kernel.active_charter.changes
         for why in kernel.active_charter.charter.set_aside:
             click.echo(f"skill set aside: {why}", err=True)
@@ -50,16 +50,16 @@ def command(
 
             serve_stdio(kernel, client, wait, source, sink)
         else:
-            from .serving_http import Address, serve_http  # noqa: PLC0415 - as above
+            from .serving_http import HttpAddress, serve_http  # noqa: PLC0415 - as above
 
-            serve_http(kernel, client, wait, Address.parse(http, tokens, hosts, kernel))
+            serve_http(kernel, client, wait, HttpAddress.parse(http, tokens, hosts, kernel))
     return 0
 
 
-def _taken() -> tuple[BinaryIO, BinaryIO]:
-    """Return files of their own for standard input and output.
+def _take_stdio() -> tuple[BinaryIO, BinaryIO]:
+    """Return duplicates of standard input and output.
 
-    From now on all other code reads empty input, and what it prints goes to standard error.
+    From now on all other code reads empty input, and its output goes to standard error.
     """
     sys.stdout.flush()
     source = os.fdopen(os.dup(0), "rb", buffering=0)

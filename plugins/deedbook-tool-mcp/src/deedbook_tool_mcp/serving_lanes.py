@@ -1,4 +1,4 @@
-"""Calls beside the loop that serves: each on a thread with a loop of its own, since a handler may be plain and slow."""
+"""Run calls beside the loop that serves: each on a thread with its own loop, since a handler may block."""
 
 import asyncio
 import threading
@@ -12,88 +12,88 @@ import anyio
 T = TypeVar("T")
 
 GRACE: Final = 2.0
-"""How many seconds a call that was cancelled has to come to its end, before nobody waits for it any more."""
-WIDEST: Final = 64
-"""How many calls are under way at once; more wait for their turn."""
+"""How many seconds a cancelled call has to end."""
+MAX_CALLS: Final = 64
+"""How many calls run at once; more wait."""
 
 _Loop = asyncio.AbstractEventLoop
 
 
-class Cancelled(Exception):  # noqa: N818 - it says what became of a call
-    """The coroutine was cancelled; whoever waits for it was not."""
+class CallCancelledError(Exception):
+    """The coroutine was cancelled, and its caller was not."""
 
 
-class Lanes:
-    """Threads with a loop each, kept for the next call; as many as there are calls under way."""
+class WorkerLoops:
+    """Threads with a loop each, kept for the next call; as many as calls at once."""
 
     def __init__(self) -> None:
         self._idle: list[_Loop] = []
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
-        self._beside = ThreadPoolExecutor(WIDEST, "deedbook-mcp-beside")
+        self._executor = ThreadPoolExecutor(MAX_CALLS, "deedbook-mcp-beside")
 
     def take(self) -> _Loop:
-        """Return a loop on which nothing runs."""
-        with self._turn:
+        """Return an idle loop."""
+        with self._lock:
             if self._idle:
                 return self._idle.pop()
         loop = asyncio.new_event_loop()
-        loop.set_default_executor(self._beside)
+        loop.set_default_executor(self._executor)
         threading.Thread(target=_run, args=(loop,), name="deedbook-mcp-call", daemon=True).start()
         return loop
 
     def give_back(self, loop: _Loop) -> None:
         """Keep a loop for the next call; called on its own thread."""
-        with self._turn:
+        with self._lock:
             if not self._closed:
                 self._idle.append(loop)
                 return
         loop.stop()
 
     def close(self) -> None:
-        """End every thread that has nothing to do, and each other once it has."""
-        with self._turn:
+        """End every idle thread now, and every other one after its call."""
+        with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for loop in idle:
             loop.call_soon_threadsafe(loop.stop)
-        self._beside.shutdown(wait=False)
+        self._executor.shutdown(wait=False)
 
 
-class Lane(Generic[T]):
-    """One coroutine, run on one of *lanes*; *busy* is held meanwhile."""
+class WorkerCall(Generic[T]):
+    """Runs one coroutine on one of *loops*; holds *busy* meanwhile."""
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], lanes: Lanes, busy: anyio.Semaphore) -> None:
-        self._make, self._lanes, self._busy = make, lanes, busy
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]], loops: WorkerLoops, busy: anyio.Semaphore) -> None:
+        self._make, self._loops, self._busy = make, loops, busy
         self._done: Future[T] = Future()
         self._task: asyncio.Task[T] | None = None
         self._loop: _Loop | None = None
         self._stopped = False
 
     async def run(self) -> T:
-        """Return what the coroutine comes to; whoever is cancelled meanwhile cancels it and waits for its end."""
+        """Return the result of the coroutine; if the caller is cancelled, cancel it and wait for its end."""
         async with self._busy:
-            self._loop = self._lanes.take()
+            self._loop = self._loops.take()
             self._loop.call_soon_threadsafe(self._begin, self._loop)
             done = asyncio.wrap_future(self._done)
             try:
                 await asyncio.wait([done])
             except asyncio.CancelledError:
                 self.cancel()
-                done.add_done_callback(_looked_at)
+                done.add_done_callback(_retrieve_exception)
                 with anyio.move_on_after(GRACE, shield=True):
                     await asyncio.wait([done])
                 raise
             return done.result()
 
     def cancel(self) -> None:
-        """Cancel the coroutine; a plain handler in it goes on, and what it comes to is recorded."""
+        """Cancel the coroutine; a synchronous handler in it continues, and its result is recorded."""
         self._stopped = True
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._cancel)
 
-    # --- on the lane's thread ----------------------------------------------------------------------------------------
+    # --- on the worker's thread --------------------------------------------------------------------------------------
 
     def _begin(self, loop: _Loop) -> None:
         self._task = loop.create_task(self._work())
@@ -113,8 +113,8 @@ class Lane(Generic[T]):
             raise RuntimeError(why) from problem
 
     def _end(self, loop: _Loop, task: asyncio.Task[T]) -> None:
-        self._lanes.give_back(loop)
-        problem = Cancelled() if task.cancelled() else task.exception()
+        self._loops.give_back(loop)
+        problem = CallCancelledError() if task.cancelled() else task.exception()
         if problem is None:
             self._done.set_result(task.result())
         else:
@@ -128,6 +128,6 @@ def _run(loop: _Loop) -> None:
         loop.close()
 
 
-def _looked_at(done: asyncio.Future[Any]) -> None:
+def _retrieve_exception(done: asyncio.Future[Any]) -> None:
     if not done.cancelled():
-        done.exception()  # else Python warns that nobody looked
+        done.exception()  # else Python warns about an exception that was not retrieved

@@ -1,6 +1,6 @@
-"""Calls that wait for a person, as each revision of the protocol can say so; no answer of a client is an approval.
+"""How a call that waits for an approval asks the client, in each revision of the protocol.
 
-An approval is signed, by a principal who did not ask. What a client's person is asked is whether to wait for one.
+A client's answer is never an approval: another principal signs approvals. The question is only whether to wait for one.
 """
 
 from typing import Final, Literal
@@ -12,13 +12,13 @@ from deedbook import Object
 
 KEY: Final = "approval"
 """The name of the one question that a call may come back with."""
-Way: type = Literal["question", "round", "none"]  # type: ignore[assignment]
+Contact: type = Literal["question", "round", "none"]  # type: ignore[assignment]
 
 
-def way(version: str, capabilities: ClientCapabilities | None) -> Literal["question", "round", "none"]:
-    """Return how a client's person can be told: by a *question* beside the call, a *round* trip of it, or not.
+def choose_contact(version: str, capabilities: ClientCapabilities | None) -> Literal["question", "round", "none"]:
+    """Return how to ask a client's person: a *question* beside the call, a second *round* of the call, or not.
 
-    Forms are the protocol's from 2025-06-18 on; a client that names no mode has them.
+    Forms are part of the protocol from 2025-06-18 on; a client that names no mode supports them.
     """
     asks = capabilities.elicitation if capabilities else None
     if asks is None or (asks.form is None and asks.url is not None):
@@ -26,8 +26,8 @@ def way(version: str, capabilities: ClientCapabilities | None) -> Literal["quest
     return "round" if version in MODERN_PROTOCOL_VERSIONS else "question"
 
 
-def told(request: Object) -> str:
-    """Return what a person has to know: what waits, why, and how it is approved."""
+def describe_request(request: Object) -> str:
+    """Return the request as text: the call, the reason, and the command that approves it."""
     identity = request["approval"]
     return (
         f"{request['name']} waits for an approver: {request['reason']}. "
@@ -36,13 +36,14 @@ def told(request: Object) -> str:
     )
 
 
-def question(request: Object) -> str:
-    """Return what the client's own person is asked."""
-    return f"{told(request)}. Your answer here approves nothing: accept to wait for theirs, decline to give up."
+def build_question(request: Object) -> str:
+    """Return the question for the client's person."""
+    hint = "Your answer here approves nothing: accept to wait for theirs, decline to give up."
+    return f"{describe_request(request)}. {hint}"
 
 
-def again(identity: str) -> str:
-    """Return what a model is told that gets no answer in time."""
+def build_retry_hint(identity: str) -> str:
+    """Return the text for a model whose call ended before a decision."""
     return (
         f"\nNothing has been done. Once somebody has approved it (deedbook approvals approve {identity}), "
         "make the same call again; it goes on then, once."
@@ -50,17 +51,17 @@ def again(identity: str) -> str:
 
 
 FORM: Final[Object] = {"type": "object", "properties": {}}
-"""Nothing is to be filled in: the answer is accept, decline or cancel."""
+"""No fields: the answer is accept, decline or cancel."""
 
 
-def round_trip(request: Object) -> InputRequiredResult:
-    """Return what asks a client to come back with the same call once its person knows."""
-    params = ElicitRequestFormParams(message=question(request), requested_schema=dict(FORM))
+def build_round_trip(request: Object) -> InputRequiredResult:
+    """Return the result that makes a client repeat the call after its person has answered."""
+    params = ElicitRequestFormParams(message=build_question(request), requested_schema=dict(FORM))
     return InputRequiredResult(
         input_requests={KEY: ElicitRequest(params=params)}, request_state=str(request["approval"])
     )
 
 
-def accepted(answer: object) -> bool:
-    """Say whether somebody wants to wait."""
+def is_accepted(answer: object) -> bool:
+    """Return whether the person chose to wait."""
     return isinstance(answer, ElicitResult) and answer.action == "accept"

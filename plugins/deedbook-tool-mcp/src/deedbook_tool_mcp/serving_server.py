@@ -1,4 +1,4 @@
-"""The MCP server of one client of a workspace: what it says of itself, and its two ways to be reached."""
+"""The MCP server for one client of a workspace: its description, and the stdio transport."""
 
 import signal
 from collections.abc import Awaitable, Callable
@@ -11,8 +11,8 @@ from mcp.server.lowlevel import Server
 
 from deedbook import Kernel
 
-from .serving_calls import Context, Counter
-from .serving_sessions import Connection, Desk
+from .serving_calls import Context, ToolService
+from .serving_sessions import Connection, ConnectionSessions
 from .serving_stdio import message_streams
 from .serving_tools import FRESH_MS
 
@@ -21,46 +21,48 @@ INSTRUCTIONS: Final = (
     "Every call is judged by policies and recorded. A result that is an error with the code NEEDS_HUMAN has done "
     "nothing: a person has to approve it; then make the same call again."
 )
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOCAL: Final = "local"
 
 
-def build(desk: Desk, patience: float, connected: Callable[[Context], Connection]) -> Server[Any]:
-    """Return the server at a *desk*; see `Counter`."""
-    counter = Counter(desk, patience, connected)
+def build_server(
+    sessions: ConnectionSessions, patience: float, find_connection: Callable[[Context], Connection]
+) -> Server[Any]:
+    """Return the server for *sessions*; see `ToolService`."""
+    service = ToolService(sessions, patience, find_connection)
     return Server(
         NAME,
         version=version("deedbook-tool-mcp"),
         instructions=INSTRUCTIONS,
         cache_hints={"tools/list": CacheHint(FRESH_MS, "private")},
-        get_tool_input_schema=desk.shelf.schema,
-        on_list_tools=counter.list_tools,
-        on_call_tool=counter.call_tool,
+        get_tool_input_schema=sessions.tools.find_schema,
+        on_list_tools=service.list_tools,
+        on_call_tool=service.call_tool,
     )
 
 
 def serve_stdio(kernel: Kernel, client: str, patience: float, source: Any, sink: Any) -> None:
-    """Serve the one client that writes to *source* and reads from *sink* until it is gone, or a signal ends it."""
-    desk = Desk(kernel, client)
+    """Serve the client that writes to *source* and reads from *sink*, until it disconnects or a signal stops this."""
+    sessions = ConnectionSessions(kernel, client)
 
     async def serve() -> None:
         here = Connection(_LOCAL, "stdio")
-        server = build(desk, patience, lambda _ctx: here)
+        server = build_server(sessions, patience, lambda _ctx: here)
         async with message_streams(source, sink) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
     try:
-        anyio.run(until_told, serve)
+        anyio.run(run_until_stopped, serve)
     finally:
-        desk.close()
+        sessions.close()
 
 
-async def until_told(serve: Callable[[], Awaitable[None]], stop: Callable[[], None] | None = None) -> None:
-    """Serve, until that ends by itself or a signal ends it: by calling *stop*, or else at once."""
+async def run_until_stopped(serve: Callable[[], Awaitable[None]], stop: Callable[[], None] | None = None) -> None:
+    """Run *serve* until it ends or a signal arrives; a signal calls *stop*, or cancels *serve* without one."""
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
-            with anyio.open_signal_receiver(*ENDING) as signals:
+            with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
                 async for _ in signals:
                     (stop or group.cancel_scope.cancel)()
 

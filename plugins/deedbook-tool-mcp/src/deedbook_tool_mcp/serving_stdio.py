@@ -1,4 +1,4 @@
-"""Standard input and output as a connection: one JSON-RPC message a line, of bounded length."""
+"""Standard input and output as a connection: one JSON-RPC message per line, of limited length."""
 
 import asyncio
 import os
@@ -12,12 +12,12 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from .messages import Refused, read, refusal
+from .messages import RefusedMessage, build_refusal, read_message
 
-LONGEST: Final = 16 * 1024 * 1024
-"""How many bytes a message may have."""
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""The maximum size of a message, in bytes."""
 GRACE: Final = 1.0
-"""How many seconds the last answers have to be taken."""
+"""How many seconds writing the last answers may take."""
 _BLOCK: Final = 65536
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -26,9 +26,9 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 @asynccontextmanager
 async def message_streams(source: Any, sink: Any) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Yield the messages that come from *source*, and where answers to *sink* go; both are closed in the end.
+    """Yield the messages from *source* and the stream of answers to *sink*; close both at the end.
 
-    What is no message is answered with an error and passed over.
+    A line that is not a message is answered with an error and skipped.
     """
     read_in, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, write_out = anyio.create_memory_object_stream[SessionMessage](0)
@@ -43,7 +43,7 @@ async def message_streams(source: Any, sink: Any) -> AsyncIterator[tuple[Incomin
                     yield incoming, outgoing
                 finally:
                     reading.cancel_scope.cancel()
-            with anyio.move_on_after(GRACE, shield=True):  # what was answered is written, if somebody reads
+            with anyio.move_on_after(GRACE, shield=True):  # write the last answers if the client reads
                 await outgoing.aclose()
                 await written.wait()
             writing.cancel_scope.cancel()
@@ -51,43 +51,43 @@ async def message_streams(source: Any, sink: Any) -> AsyncIterator[tuple[Incomin
 
 async def _read(source: Any, read_in: MemoryObjectSendStream[SessionMessage | Exception], refusals: Outgoing) -> None:
     async with read_in, refusals:
-        async for line in _lines(source):
+        async for line in _read_lines(source):
             try:
                 try:
-                    await read_in.send(_message(line))
-                except Refused as problem:
-                    await refusals.send(SessionMessage(problem.reply()))
+                    await read_in.send(_parse_line(line))
+                except RefusedMessage as problem:
+                    await refusals.send(SessionMessage(problem.build_reply()))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
 
-def _message(line: bytes | None) -> SessionMessage:
+def _parse_line(line: bytes | None) -> SessionMessage:
     if line is None:
-        raise refusal(f"a message of more than {LONGEST} bytes")
-    return SessionMessage(read(line))
+        raise build_refusal(f"a message of more than {MAX_MESSAGE} bytes")
+    return SessionMessage(read_message(line))
 
 
-async def _lines(source: Any) -> AsyncIterator[bytes | None]:
-    """Yield every line without its newline; ``None`` for one that is too long. Empty ones are passed over."""
+async def _read_lines(source: Any) -> AsyncIterator[bytes | None]:
+    """Yield every line without its newline, and ``None`` for one that is too long; skip empty ones."""
     chunks = asyncio.StreamReader(limit=_BLOCK)
-    held, skipping = bytearray(), False
-    async with _pumped(source, chunks):
+    buffer, skipping = bytearray(), False
+    async with _feed_from(source, chunks):
         while chunk := await chunks.read(_BLOCK):
             *whole, rest = chunk.split(b"\n")
             for part in whole:
-                held += part
-                if skipping or len(held) > LONGEST:
+                buffer += part
+                if skipping or len(buffer) > MAX_MESSAGE:
                     yield None
-                elif held.strip():
-                    yield bytes(held)
-                held, skipping = bytearray(), False
-            held += rest
-            if len(held) > LONGEST:
-                held, skipping = bytearray(), True
+                elif buffer.strip():
+                    yield bytes(buffer)
+                buffer, skipping = bytearray(), False
+            buffer += rest
+            if len(buffer) > MAX_MESSAGE:
+                buffer, skipping = bytearray(), True
 
 
 @asynccontextmanager
-async def _pumped(source: Any, chunks: asyncio.StreamReader) -> AsyncIterator[None]:
+async def _feed_from(source: Any, chunks: asyncio.StreamReader) -> AsyncIterator[None]:
     """Feed *chunks* from *source*: a pipe or a socket on the loop, anything else from a thread."""
     loop = asyncio.get_running_loop()
     mode = os.fstat(source.fileno()).st_mode
@@ -114,12 +114,12 @@ async def _write(sink: Any, write_out: MemoryObjectReceiveStream[SessionMessage]
     async with write_out:
         async for message in write_out:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-            with suppress(BrokenPipeError):  # nobody reads on; that standard input ends will say so
-                await anyio.to_thread.run_sync(_put, sink, line.encode() + b"\n", abandon_on_cancel=True)
+            with suppress(BrokenPipeError):  # the client is gone; standard input will end
+                await anyio.to_thread.run_sync(_write_all, sink, line.encode() + b"\n", abandon_on_cancel=True)
     written.set()
 
 
-def _put(sink: Any, line: bytes) -> None:
+def _write_all(sink: Any, line: bytes) -> None:
     left = memoryview(line)
     while left:
         left = left[sink.write(left) :]

@@ -1,4 +1,4 @@
-"""Abilities of a charter as the tools of an MCP server: names, schemas, annotations; in one order, page by page."""
+"""Abilities of a charter as the tools of an MCP server: names, schemas, annotations; in a fixed order, with pages."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -8,12 +8,12 @@ from mcp_types import ListToolsResult, Tool, ToolAnnotations
 
 from deedbook import Object
 
-from .serving_names import by_tool_name
+from .serving_names import index_by_tool_name
 
 PAGE: Final = 100
-"""How many tools are listed at once."""
+"""How many tools one page lists."""
 FRESH_MS: Final = 3_600_000
-"""How long a client may keep a listing: a charter does not change while it is served."""
+"""How long a client may keep a listing, in milliseconds: a charter does not change while it is served."""
 _WRAPPED: Final = "result"
 _STRUCTURED: Final = "structuredContent"
 _LITERAL: Final = frozenset({"const", "default", "enum", "examples"})
@@ -21,59 +21,59 @@ _NAMED: Final = frozenset({"$defs", "definitions", "dependentSchemas", "patternP
 
 
 @attrs.frozen
-class Offered:
+class AbilityTool:
     """An ability as a tool.
 
-    *wraps*: its result is no object and stands as ``result`` in one; *content*: its result is MCP's own form of one,
-    ``content`` blocks and perhaps ``structuredContent``.
+    *is_wrapped*: its result is not an object and becomes ``result`` of one. *is_content*: its result has the form of
+    MCP, ``content`` blocks and perhaps ``structuredContent``.
     """
 
     ability: str
     tool: Tool
-    wraps: bool
-    content: bool
+    is_wrapped: bool
+    is_content: bool
 
 
-class Shelf:
-    """The tools of those *abilities* of a charter's *document* which a client may use."""
+class ToolList:
+    """The tools for those *abilities* of a charter's *document* that a client may use."""
 
     def __init__(self, document: Mapping[str, Any], abilities: Collection[str]) -> None:
-        self._known = by_tool_name(document["abilities"])
-        self._offered = {
-            name: _offered(name, ability, document) for name, ability in self._known.items() if ability in abilities
+        self._known = index_by_tool_name(document["abilities"])
+        self._tools = {
+            name: _build_tool(name, ability, document) for name, ability in self._known.items() if ability in abilities
         }
-        self._names = {offered.ability: name for name, offered in self._offered.items()}
+        self._names = {tool.ability: name for name, tool in self._tools.items()}
 
-    def __iter__(self) -> Iterator[Offered]:
-        return iter(self._offered.values())
+    def __iter__(self) -> Iterator[AbilityTool]:
+        return iter(self._tools.values())
 
-    def find(self, name: str) -> Offered | None:
-        """Return the tool of that name; an ability's own id is understood, too."""
-        return self._offered.get(name) or self._offered.get(self._names.get(name, ""))
+    def find(self, name: str) -> AbilityTool | None:
+        """Return the tool of that name; the ability's own id also works."""
+        return self._tools.get(name) or self._tools.get(self._names.get(name, ""))
 
-    def ability(self, name: str) -> str:
-        """Return the ability that *name* is the tool of, whether or not this client may use it; else *name* itself."""
+    def find_ability(self, name: str) -> str:
+        """Return the ability behind the tool *name*, even if this client may not use it; else *name* itself."""
         found = self.find(name)
         return found.ability if found else self._known.get(name, name)
 
-    def schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return the schema of the arguments of the tool of that name, if there is one."""
+    def find_schema(self, name: str) -> Mapping[str, Any] | None:
+        """Return the schema of the tool's arguments, if there is one."""
         found = self.find(name)
         return found.tool.input_schema if found else None
 
-    def page(self, cursor: str | None) -> ListToolsResult | None:
-        """Return the tools from *cursor* on (none: from the first); ``None`` for a cursor that nobody gave."""
-        names = list(self._offered)
+    def list_page(self, cursor: str | None) -> ListToolsResult | None:
+        """Return the tools from *cursor* on (default: from the first); ``None`` for an unknown cursor."""
+        names = list(self._tools)
         if cursor is not None and cursor not in names:
             return None
         start = names.index(cursor) if cursor is not None else 0
-        shown = [self._offered[name].tool for name in names[start : start + PAGE]]
+        tools = [self._tools[name].tool for name in names[start : start + PAGE]]
         left = names[start + PAGE : start + PAGE + 1]
-        return ListToolsResult(tools=shown, next_cursor=left[0] if left else None)
+        return ListToolsResult(tools=tools, next_cursor=left[0] if left else None)
 
 
-def annotations(effects: str, tags: Collection[str]) -> ToolAnnotations:
-    """Return what *effects* and *tags* tell a client; where nothing is said, the worst is.
+def build_annotations(effects: str, tags: Collection[str]) -> ToolAnnotations:
+    """Return the annotations for *effects* and *tags*; without them, the worst case.
 
     Tags: ``additive`` (a write that destroys nothing), ``idempotent``, ``closed-world`` (reaches nothing outside) and
     ``open-world``.
@@ -88,24 +88,24 @@ def annotations(effects: str, tags: Collection[str]) -> ToolAnnotations:
     )
 
 
-def _offered(name: str, ability: str, document: Mapping[str, Any]) -> Offered:
+def _build_tool(name: str, ability: str, document: Mapping[str, Any]) -> AbilityTool:
     entry, schemas = document["abilities"][ability], document["schemas"]
-    takes = {**merged(schemas[entry["takes"]], schemas.get(entry["schema_in"])), "type": "object"}
-    gives = merged(schemas[entry["gives"]], schemas.get(entry["schema_out"]))
+    takes = {**merge_schemas(schemas[entry["takes"]], schemas.get(entry["schema_in"])), "type": "object"}
+    gives = merge_schemas(schemas[entry["gives"]], schemas.get(entry["schema_out"]))
     wraps, content = gives.get("type") != "object", _is_content(gives)
-    shown = _structured(gives) if content else wrapped(gives) if wraps else dict(gives)
+    output_schema = _find_structured(gives) if content else wrap_schema(gives) if wraps else dict(gives)
     tool = Tool(
         name=name,
         description=entry["summary"],
         input_schema=takes,
-        output_schema=shown,
-        annotations=annotations(entry["effects"], entry["tags"]),
+        output_schema=output_schema,
+        annotations=build_annotations(entry["effects"], entry["tags"]),
     )
-    return Offered(ability, tool, wraps, content)
+    return AbilityTool(ability, tool, wraps, content)
 
 
-def merged(plugin: Object, narrowed: Object | None) -> Object:
-    """Return a plugin's schema with what YAML narrows written over it, as models are shown it, too."""
+def merge_schemas(plugin: Object, narrowed: Object | None) -> Object:
+    """Return a plugin's schema with the YAML schema merged over it, as models see it."""
     if narrowed is None:
         return plugin
     parts = {
@@ -117,44 +117,44 @@ def merged(plugin: Object, narrowed: Object | None) -> Object:
     return {**plugin, **narrowed, **parts, **({"required": required} if required else {})}
 
 
-def wrapped(schema: Object) -> dict[str, Any]:
-    """Return the schema of an object whose ``result`` is what *schema* says."""
-    inner = _moved(schema, "#", f"#/properties/{_WRAPPED}")
+def wrap_schema(schema: Object) -> dict[str, Any]:
+    """Return the schema of an object whose ``result`` fits *schema*."""
+    inner = _move_schema(schema, "#", f"#/properties/{_WRAPPED}")
     for name in ("$schema", "$id"):
         inner.pop(name, None)
     return {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED]}
 
 
-def _structured(gives: Object) -> dict[str, Any] | None:
-    """Return the schema of the structured content that results always have, if they have."""
+def _find_structured(gives: Object) -> dict[str, Any] | None:
+    """Return the schema of the structured content, if every result has it."""
     inner = gives.get("properties", {}).get(_STRUCTURED)
     if _STRUCTURED not in gives.get("required", ()) or not isinstance(inner, Mapping) or inner.get("type") != "object":
         return None
-    moved: dict[str, Any] = _moved(inner, f"#/properties/{_STRUCTURED}", "#")
+    moved: dict[str, Any] = _move_schema(inner, f"#/properties/{_STRUCTURED}", "#")
     return moved
 
 
-def _moved(schema: Any, old: str, new: str) -> Any:
-    """Return *schema*, which stood at *old* in its document, with its references to itself as it stands at *new*."""
+def _move_schema(schema: Any, old: str, new: str) -> Any:
+    """Return *schema*, moved from *old* to *new* in its document, with its references to itself adjusted."""
     if isinstance(schema, list):
-        return [_moved(each, old, new) for each in schema]
+        return [_move_schema(each, old, new) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    return {key: _member(key, value, old, new) for key, value in schema.items()}
+    return {key: _move_member(key, value, old, new) for key, value in schema.items()}
 
 
-def _member(key: str, value: Any, old: str, new: str) -> Any:
+def _move_member(key: str, value: Any, old: str, new: str) -> Any:
     if key == "$ref" and isinstance(value, str) and (value == old or value.startswith(f"{old}/")):
         return f"{new}{value[len(old) :]}"
     if key in _LITERAL:
         return value
     if key in _NAMED and isinstance(value, Mapping):
-        return {name: _moved(each, old, new) for name, each in value.items()}
-    return _moved(value, old, new)
+        return {name: _move_schema(each, old, new) for name, each in value.items()}
+    return _move_schema(value, old, new)
 
 
 def _is_content(gives: Object) -> bool:
-    """Say whether results are blocks of content, each with its type, as MCP's own tools give them."""
+    """Return whether results are blocks of content, each with its type, like those of MCP's own tools."""
     blocks = gives.get("properties", {}).get("content", {})
     items = blocks.get("items", {}) if isinstance(blocks, Mapping) else {}
     typed = isinstance(items, Mapping) and "type" in items.get("required", ())

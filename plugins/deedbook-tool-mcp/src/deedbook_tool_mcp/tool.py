@@ -1,4 +1,4 @@
-"""One tool of an MCP server, as the handler of an ability; all abilities of a kernel share a connection to a server."""
+"""One tool of an MCP server as the handler of an ability; abilities of a kernel share the connection to a server."""
 
 import json
 import threading
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from .connection import Connection
-    from .hub import Hub
+    from .hub import ConnectionPool
 
 KEY: Final = "deedbook-tool-mcp"
 LISTING_SECONDS: Final = 120.0
@@ -71,83 +71,85 @@ def _check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
             yield f"/with/{key}", "is missing; declare the server under servers:, then its tools are abilities"
 
 
-class Mcp:
-    """Calls one tool of the server that its settings name, if that is still what it was when somebody looked."""
+class McpTool:
+    """Calls one tool of the server in its settings, if the tool is unchanged since its review."""
 
     spec = HandlerSpec(settings=SETTINGS, gives=GIVES, effects="none", interruptible=True, check=_check)
 
     def __init__(self, settings: Object, host: Host) -> None:
         self._settings = settings
         self._host = host
-        self._secrets = _secrets(settings, host)
+        self._secrets = _read_secrets(settings, host)
         self._lock = threading.Lock()
-        self._reached: tuple[Hub, Connection] | None = None
+        self._connection: tuple[ConnectionPool, Connection] | None = None
 
     def __call__(self, args: Any, ctx: Ctx) -> Json | Awaitable[Json]:
         """Call the tool; raises `Failed`."""
-        hub, connection = self._reach()
+        hub, connection = self._get_connection()
         tool, pinned = self._settings["tool"], self._settings["pinned"]
-        begun = threading.Event()
-        future = hub.submit(connection.call(tool, pinned, args, begun))
-        made: Json | Awaitable[Json] = _waited(future, ctx.remaining(), f"{connection.name}: {tool}", begun)
+        started = threading.Event()
+        future = hub.submit(connection.call(tool, pinned, args, started))
+        made: Json | Awaitable[Json] = _wait_or_await(future, ctx.remaining(), f"{connection.name}: {tool}", started)
         return made
 
     def listing(self) -> dict[str, Any]:
         """Return what the server lists now: ``about`` and ``tools``; raises `Failed`."""
-        hub, connection = self._reach()
-        found: dict[str, Any] = _waited(
+        hub, connection = self._get_connection()
+        found: dict[str, Any] = _wait_or_await(
             hub.submit(connection.listing()), LISTING_SECONDS, connection.name, threading.Event()
         )
         return found
 
-    def _reach(self) -> "tuple[Hub, Connection]":
-        """Return the shared connection, which begins at its first use."""
+    def _get_connection(self) -> "tuple[ConnectionPool, Connection]":
+        """Return the shared connection, which opens at its first use."""
         with self._lock:
-            if self._reached is None:
-                from .hub import Hub  # noqa: PLC0415 - event loops are imported at the first call
+            if self._connection is None:
+                from .hub import ConnectionPool  # noqa: PLC0415 - event loops are imported at the first call
 
-                hub = self._host.share(KEY, Hub)
-                how = {key: value for key, value in self._settings.items() if key not in ("tool", "pinned")}
-                name = json.dumps(how, sort_keys=True)
-                self._reached = hub, hub.connection(name, lambda: self._made(how))
-            return self._reached
+                hub = self._host.share(KEY, ConnectionPool)
+                settings = {key: value for key, value in self._settings.items() if key not in ("tool", "pinned")}
+                name = json.dumps(settings, sort_keys=True)
+                self._connection = hub, hub.get_connection(name, lambda: self._build_connection(settings))
+            return self._connection
 
-    def _made(self, how: Mapping[str, Any]) -> "Connection":
+    def _build_connection(self, settings: Mapping[str, Any]) -> "Connection":
         from .connection import Connection  # noqa: PLC0415 - as above
 
-        return Connection(how, self._secrets, self._host)
+        return Connection(settings, self._secrets, self._host)
 
 
-def _secrets(settings: Object, host: Host) -> dict[str, Secret]:
-    """Return the secrets that the server is given; one that is missing is a binding error."""
+def _read_secrets(settings: Object, host: Host) -> dict[str, Secret]:
+    """Return the secrets for the server; a missing one is a binding error."""
     given = (*settings.get("env", {}).values(), *settings.get("headers", {}).values())
     return {value["secret"]: host.secret(value["secret"]) for value in given if not isinstance(value, str)}
 
 
-def _waited(future: "Future[Any]", seconds: float, what: str, begun: threading.Event) -> Any:
-    """Return what *future* comes to, or something to await where this thread's event loop must not be held up."""
+def _wait_or_await(future: "Future[Any]", seconds: float, what: str, started: threading.Event) -> Any:
+    """Return the result of *future*, or an awaitable if this thread runs an event loop."""
     import asyncio  # noqa: PLC0415 - as above
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _result(future, seconds, what, begun)
+        return _wait(future, seconds, what, started)
     return asyncio.wrap_future(future)
 
 
-def _result(future: "Future[Any]", seconds: float, what: str, begun: threading.Event) -> Any:
-    """Wait for *seconds*; what was not *begun* has done nothing."""
+def _wait(future: "Future[Any]", seconds: float, what: str, started: threading.Event) -> Any:
+    """Wait for *seconds*; a call that was not *started* had no effects."""
     from concurrent.futures import CancelledError  # noqa: PLC0415 - as above
 
     try:
         return future.result(None if seconds == float("inf") else max(seconds, 0.0))
     except TimeoutError:
         why = f"{what}: no answer within {seconds:.3g} s, all that was left of the limit of the call (`timeout_ms`)"
-        told = (
-            "; it was asked for: if it has effects, its outcome is unknown" if begun.is_set() else "; nothing was asked"
+        hint = (
+            "; it was asked for: if it has effects, its outcome is unknown"
+            if started.is_set()
+            else "; nothing was asked"
         )
-        raise Failed("TOOL_TIMEOUT", f"{why}{told}", lost=begun.is_set()) from None
+        raise Failed("TOOL_TIMEOUT", f"{why}{hint}", lost=started.is_set()) from None
     except CancelledError:
-        raise Failed("MCP_DISCONNECTED", f"{what}: the connection was closed", lost=begun.is_set()) from None
+        raise Failed("MCP_DISCONNECTED", f"{what}: the connection was closed", lost=started.is_set()) from None
     finally:
         future.cancel()

@@ -1,4 +1,4 @@
-"""The streamable HTTP transport, on the SDK: only to the address in YAML, and nothing of the environment is used.
+"""The streamable HTTP transport, on the SDK: only to the address in YAML, without the environment's proxies.
 
 Answers pass the kernel's intake before the SDK sees them, and are not compressed, so that their size is known.
 """
@@ -10,31 +10,31 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from .messages import Refused, identity, intake, refusal
-from .pipes import MOST
+from .messages import RefusedMessage, build_refusal, find_id, parse_message
+from .pipes import MAX_MESSAGE
 
 CONNECTING: Final = 30.0
 READING: Final = 3600.0
-"""Seconds between two bytes of an answer; the limit of a call is the ability's own."""
+"""Seconds between two bytes of an answer; the call has its own limit."""
 _PLAIN: Final = {"accept-encoding": "identity"}
 _EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
 
 
 @asynccontextmanager
-async def reached(url: str, headers: Mapping[str, str]) -> AsyncIterator[tuple[Any, Any]]:
+async def open_streams(url: str, headers: Mapping[str, str]) -> AsyncIterator[tuple[Any, Any]]:
     """Yield the streams of messages from the server at *url* and to it."""
     limits = httpx2.Timeout(CONNECTING, read=READING)
-    transport = Checked(httpx2.AsyncHTTPTransport())
+    transport = CheckedTransport(httpx2.AsyncHTTPTransport())
     async with (
         httpx2.AsyncClient(transport=transport, headers={**headers, **_PLAIN}, timeout=limits, trust_env=False) as http,
-        streamable_http_client(url, http_client=http, max_sse_event_size=MOST) as streams,
+        streamable_http_client(url, http_client=http, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
         yield streams[0], streams[1]
 
 
-class Checked(httpx2.AsyncBaseTransport):
-    """Lets through what intake accepts: of a document at most `MOST` bytes, of a stream as many of each event."""
+class CheckedTransport(httpx2.AsyncBaseTransport):
+    """Accepts a document of at most `MAX_MESSAGE` bytes, and events of at most that size, after intake."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -42,80 +42,82 @@ class Checked(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request."""
         response = await self._inner.handle_async_request(request)
-        asked = identity(request.content) if request.method == "POST" else None
+        request_id = find_id(request.content) if request.method == "POST" else None
         kind = response.headers.get("content-type", "").lower()
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
-            why = refusal("it is compressed, though it was asked not to be", asked, code="OUTPUT_REFUSED")
-            return httpx2.Response(200, headers={"content-type": _JSON}, content=_spelled_error(why), request=request)
+            why = build_refusal("it is compressed, though it was asked not to be", request_id, code="OUTPUT_REFUSED")
+            return httpx2.Response(200, headers={"content-type": _JSON}, content=_encode_error(why), request=request)
         if kind.startswith(_EVENTS):
-            response.headers["content-type"] = _EVENTS  # they are UTF-8, whatever charset is named
-            response.stream = _Events(response.stream, request, asked)
+            response.headers["content-type"] = _EVENTS  # events are always UTF-8
+            response.stream = _Events(response.stream, request, request_id)
         else:
-            response.stream = _Document(response.stream, asked, is_json=kind.startswith(_JSON))
+            response.stream = _Document(response.stream, request_id, is_json=kind.startswith(_JSON))
         return response
 
     async def aclose(self) -> None:
-        """Close what was opened."""
+        """Close the transport inside."""
         await self._inner.aclose()
 
 
 class _Document(httpx2.AsyncByteStream):
-    """A body that is one document; JSON that is refused becomes an error that answers the request *asked*."""
+    """A body that is one document; refused JSON becomes an error that answers *request_id*."""
 
-    def __init__(self, inner: Any, asked: str | int | None, *, is_json: bool) -> None:
-        self._inner, self._asked, self._is_json = inner, asked, is_json
+    def __init__(self, inner: Any, request_id: str | int | None, *, is_json: bool) -> None:
+        self._inner, self._request_id, self._is_json = inner, request_id, is_json
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         body = bytearray()
         async for chunk in self._inner:
             body += chunk
-            if len(body) > MOST:
-                yield _spelled_error(refusal(f"more than {MOST} bytes", self._asked, code="OUTPUT_TOO_LARGE"))
+            if len(body) > MAX_MESSAGE:
+                yield _encode_error(
+                    build_refusal(f"more than {MAX_MESSAGE} bytes", self._request_id, code="OUTPUT_TOO_LARGE")
+                )
                 return
-        yield _checked(bytes(body), self._asked) or b"" if self._is_json and body else bytes(body)
+        yield _check(bytes(body), self._request_id) or b"" if self._is_json and body else bytes(body)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 class _Events(httpx2.AsyncByteStream):
-    """A stream of events, each spelled anew: what the SDK reads is what was checked."""
+    """A stream of events, each encoded again: the SDK reads exactly the checked text."""
 
-    def __init__(self, inner: Any, request: httpx2.Request, asked: str | int | None) -> None:
-        self._inner, self._asked = inner, asked
-        # Latin-1 has a character for each byte: whether they are UTF-8 is for intake to say.
+    def __init__(self, inner: Any, request: httpx2.Request, request_id: str | int | None) -> None:
+        self._inner, self._request_id = inner, request_id
+        # Latin-1 has a character for each byte; intake checks that they are UTF-8.
         self._response = httpx2.Response(
             200, headers={"content-type": _EVENTS}, stream=inner, request=request, default_encoding="latin-1"
         )
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for event in httpx2.EventSource(self._response, max_event_size=MOST):
+        async for event in httpx2.EventSource(self._response, max_event_size=MAX_MESSAGE):
             data = event.data.encode("latin-1")
-            checked = _checked(data, self._asked) if data and event.event == "message" else data
+            checked = _check(data, self._request_id) if data and event.event == "message" else data
             if checked is not None:
-                yield _spelled(event, checked)
+                yield _encode_event(event, checked)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _checked(raw: bytes, asked: str | int | None) -> bytes | None:
-    """Return *raw* if intake accepts it, else an error in its place; ``None`` for what nobody waits for."""
+def _check(raw: bytes, request_id: str | int | None) -> bytes | None:
+    """Return *raw* if intake accepts it, else an error in its place; ``None`` if no request waits for it."""
     try:
-        intake(raw)
-    except Refused as problem:
-        answers = problem.answers or problem.id is None
-        problem.id = problem.id if asked is None else asked
-        return _spelled_error(problem) if answers else None
+        parse_message(raw)
+    except RefusedMessage as problem:
+        answers = problem.is_answer or problem.id is None
+        problem.id = problem.id if request_id is None else request_id
+        return _encode_error(problem) if answers else None
     return raw
 
 
-def _spelled_error(problem: Refused) -> bytes:
-    return problem.reply().model_dump_json(by_alias=True).encode()
+def _encode_error(problem: RefusedMessage) -> bytes:
+    return problem.build_reply().model_dump_json(by_alias=True).encode()
 
 
-def _spelled(event: httpx2.ServerSentEvent, data: bytes) -> bytes:
+def _encode_event(event: httpx2.ServerSentEvent, data: bytes) -> bytes:
     fields = [("event", event.event), ("id", event.id), *([("retry", str(event.retry))] if event.retry else [])]
     lines = [f"{name}: {value}".encode("latin-1") for name, value in fields if value]
     return b"\n".join([*lines, *(b"data: " + line for line in data.split(b"\n")), b"", b""])

@@ -12,7 +12,7 @@ from deedbook.format.errors import Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.workspace.workspace import survey_workspace
-from deedbook_tool_mcp.surveys import keep, look
+from deedbook_tool_mcp.server_listing import survey_server, write_listing
 
 ROGUE = Path(__file__).with_name("rogue.py")
 ANY = {"type": "object"}
@@ -52,9 +52,9 @@ class Rogue:
     def pinned(self, name: str = "rogue") -> "Rogue":
         """Look at what it offers, and keep that."""
         workspace, _ = survey_workspace(self.lab.path)
-        listing = look(workspace, workspace.servers[name], self.lab.catalogue(), SCHEMAS)
+        listing = survey_server(workspace, workspace.servers[name], self.lab.catalogue(), SCHEMAS)
         with Folder.at(self.lab.path) as root:
-            keep(root, listing)
+            write_listing(root, listing)
         return self
 
     def call(self, name: str, /, **args: Any) -> Any:

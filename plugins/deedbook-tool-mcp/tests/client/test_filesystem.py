@@ -20,7 +20,7 @@ from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bindings_for_judging
 from deedbook.workspace.workspace import read_workspace, survey_workspace
 from deedbook_audit.rederive import rejudge
-from deedbook_tool_mcp.surveys import keep, look
+from deedbook_tool_mcp.server_listing import survey_server, write_listing
 
 SERVER = Path(__file__).with_name("filesystem.py")
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -41,9 +41,9 @@ class Files:
             policies={"p": {"kind": "rules", "rules": [rule]}},
         )
         workspace, _ = survey_workspace(self.lab.path)
-        listing = look(workspace, workspace.servers["files"], self.lab.catalogue(), SCHEMAS)
+        listing = survey_server(workspace, workspace.servers["files"], self.lab.catalogue(), SCHEMAS)
         with Folder.at(self.lab.path) as root:
-            keep(root, listing)
+            write_listing(root, listing)
         return self
 
     def call(self, name: str, **args: Any) -> Any:
@@ -195,7 +195,7 @@ def test_explain_policy_tests_and_rejudging_agree_with_the_door(files):
         assert cases.run_case(bindings, case).problem == ""
 
 
-# --- what a server says of its tools ----------------------------------------------------------------------------------
+# --- what a server says of its tools --------------------------------------------------------------------------------
 
 
 def test_hints_lower_nothing_and_a_tool_that_works_only_as_a_task_is_no_ability(files):

@@ -57,5 +57,5 @@ async def two_in_turn() -> None:
 
 
 def test_a_connection_hears_on_the_descriptor_that_an_ended_one_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipes, "PATIENCE", 0.01)
+    monkeypatch.setattr(pipes, "EXIT_SECONDS", 0.01)
     asyncio.run(two_in_turn())

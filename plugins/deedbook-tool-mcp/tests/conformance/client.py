@@ -16,7 +16,7 @@ from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook.kernel import open_kernel
 from deedbook.plugins.plugins import discover
 from deedbook.workspace.workspace import load_workspace, survey_workspace
-from deedbook_tool_mcp.surveys import keep, look
+from deedbook_tool_mcp.server_listing import survey_server, write_listing
 
 
 def fitting(schema):
@@ -36,9 +36,9 @@ def main():
         settings = {"schema_version": "v1", "servers": {"it": {"url": sys.argv[1], "timeout_ms": 20000}}}
         (root / ".system" / "deedbook.yaml").write_text(json.dumps(settings))
         workspace, _ = survey_workspace(root)
-        listing = look(workspace, workspace.servers["it"], discover(), Schemas.load(data_folder("schemas")))
+        listing = survey_server(workspace, workspace.servers["it"], discover(), Schemas.load(data_folder("schemas")))
         with Folder.at(root) as folder:
-            keep(folder, listing)
+            write_listing(folder, listing)
         abilities = load_workspace(root).abilities
         with open_kernel(root) as kernel:
             session = kernel.session("conformance")

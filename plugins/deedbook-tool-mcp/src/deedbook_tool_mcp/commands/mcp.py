@@ -9,7 +9,7 @@ import click
 from deedbook.cli.common import GlobalOptions, OpenGroup, confirm, json_option, survey
 from deedbook.cli.output import as_json, data_command, message, say, table
 
-from .servers import agreed, review, shown, tell, warn_left_out
+from .servers import confirm_server, describe_server, print_changes, review, warn_left_out
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import ServerSource, Workspace
@@ -29,13 +29,16 @@ def command() -> None:
 @command.command("list")
 @json_option
 @click.pass_obj
-def list_servers(asked: GlobalOptions) -> int:
+def list_servers(options: GlobalOptions) -> int:
     """List the MCP servers that the workspace declares; starts none."""
-    servers = survey(asked.workspace).servers
-    if asked.json:
-        as_json({"schema_version": "v1", "servers": [shown(server) for server in servers.values()]})
+    servers = survey(options.workspace).servers
+    if options.json:
+        as_json({"schema_version": "v1", "servers": [describe_server(server) for server in servers.values()]})
     elif servers:
-        table((name, _offered(server), server.url or " ".join(server.command)) for name, server in servers.items())
+        table(
+            (name, _format_tool_count(server), server.url or " ".join(server.command))
+            for name, server in servers.items()
+        )
     else:
         say("no servers are declared; add one with: deedbook mcp add NAME -- COMMAND")
     return 0
@@ -45,13 +48,13 @@ def list_servers(asked: GlobalOptions) -> int:
 @click.argument("name")
 @json_option
 @click.pass_obj
-def tools(asked: GlobalOptions, name: str) -> int:
-    """Show the tools of a server as somebody last looked at them, and what each is as an ability; starts nothing."""
-    workspace = survey(asked.workspace)
-    server = _declared(workspace, name)
-    rows = [_tool(workspace, server, tool) for tool in server.offers]
-    if asked.json:
-        as_json({"schema_version": "v1", **shown(server), "tools": rows, "left_out": dict(server.left_out)})
+def tools(options: GlobalOptions, name: str) -> int:
+    """Show the tools of a server's latest listing, and each one's ability; starts nothing."""
+    workspace = survey(options.workspace)
+    server = _require_declared_server(workspace, name)
+    rows = [_describe_tool(workspace, server, tool) for tool in server.offers]
+    if options.json:
+        as_json({"schema_version": "v1", **describe_server(server), "tools": rows, "left_out": dict(server.left_out)})
         return 0
     table((row["id"], row["effects"], row["summary"]) for row in rows)
     for row in rows:
@@ -65,10 +68,10 @@ def tools(asked: GlobalOptions, name: str) -> int:
 @click.argument("names", nargs=-1)
 @yes_option
 @click.pass_obj
-def refresh(asked: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int:
-    """Look again at what servers offer (all, or those named), show what changed, and keep it for review."""
-    workspace = survey(asked.workspace)
-    servers = [_declared(workspace, name) for name in names] or list(workspace.servers.values())
+def refresh(options: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int:
+    """List again the tools of servers (all, or those named), show what changed, and keep it for review."""
+    workspace = survey(options.workspace)
+    servers = [_require_declared_server(workspace, name) for name in names] or list(workspace.servers.values())
     if not review(workspace, servers, yes=yes):
         message("nothing was written")
         return 1
@@ -80,19 +83,19 @@ def refresh(asked: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int:
 @click.argument("name")
 @yes_option
 @click.pass_obj
-def remove(asked: GlobalOptions, name: str, *, yes: bool) -> int:
+def remove(options: GlobalOptions, name: str, *, yes: bool) -> int:
     """Take a server out of deedbook.yaml, with what it listed; its abilities are gone."""
     from deedbook.format.files import Folder
     from deedbook.workspace.edits import remove_entry
     from deedbook.workspace.servers import listing_path
 
-    workspace = survey(asked.workspace)
-    server = _declared(workspace, name)
+    workspace = survey(options.workspace)
+    server = _require_declared_server(workspace, name)
     if not confirm(f"Take out {server.id}, with {len(server.offers)} abilities?", yes=yes):
         return 1
     with Folder.at(workspace.root) as root:
-        edit = _Edit(root)
-        edit.settings(lambda text: remove_entry(text, _YAML_SECTION, name, edit.path))
+        edit = _SettingsEdit(root)
+        edit.write_settings(lambda text: remove_entry(text, _YAML_SECTION, name, edit.path))
         if root.exists(listing_path(name)):
             root.remove(listing_path(name))
     message(f"{name} is no server of this workspace any more")
@@ -105,7 +108,7 @@ def remove(asked: GlobalOptions, name: str, *, yes: bool) -> int:
     context_settings={"ignore_unknown_options": False},
 )
 @click.argument("name")
-@click.argument("started", nargs=-1, metavar="[-- COMMAND...]")
+@click.argument("command_words", nargs=-1, metavar="[-- COMMAND...]")
 @click.option("--url", metavar="URL", default="", help="Where it stands, in place of a command: streamable HTTP.")
 @click.option("--env", "values", metavar="NAME=VALUE", multiple=True, help="Give it this environment variable.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Send it this header.")
@@ -120,7 +123,7 @@ def remove(asked: GlobalOptions, name: str, *, yes: bool) -> int:
 @yes_option
 @click.pass_obj
 def add(
-    asked: GlobalOptions, /, name: str, started: tuple[str, ...], *, yes: bool, trust_hints: bool, **given: Any
+    options: GlobalOptions, /, name: str, command_words: tuple[str, ...], *, yes: bool, trust_hints: bool, **given: Any
 ) -> int:
     """Add an MCP server: show what would be started, ask, look at its tools, and write all that down, or nothing.
 
@@ -133,38 +136,39 @@ def add(
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.plugins.plugins import discover
-    from deedbook_tool_mcp.surveys import compared, look
+    from deedbook_tool_mcp.server_listing import compare_listings, survey_server
 
-    body = _body(started, given)
-    workspace = survey(asked.workspace)
+    body = _build_entry(command_words, given)
+    workspace = survey(options.workspace)
     if name in workspace.servers:
         raise click.UsageError(
             f"there is a server {name!r} already; look at it again with: deedbook mcp refresh {name}"
         )
     with Folder.at(workspace.root) as root:
-        edit = _Edit(root)
-        server = edit.trial(name, body)
-        if not agreed(server, yes=yes):
+        edit = _SettingsEdit(root)
+        server = edit.build_server(name, body)
+        if not confirm_server(server, yes=yes):
             return 1
         try:
-            listing = look(workspace, server, discover(), Schemas.load(data_folder("schemas")))
+            listing = survey_server(workspace, server, discover(), Schemas.load(data_folder("schemas")))
         except BindingError as problem:  # its place is a line that is not written
             raise BindingError(*(attrs.evolve(each, place=None) for each in problem.errors)) from None
-        tell(name, compared(None, listing))
-        hinted = _hinted(server, listing) if trust_hints else {}
-        made = edit.write(workspace, name, {**body, **({"tools": hinted} if hinted else {})}, listing)
-    warn_left_out(made.left_out)
+        print_changes(name, compare_listings(None, listing))
+        hinted = _read_hints(server, listing) if trust_hints else {}
+        server_source = edit.add_server(workspace, name, {**body, **({"tools": hinted} if hinted else {})}, listing)
+    warn_left_out(server_source.left_out)
+    count = len(server_source.offers)
     if trust_hints:
-        message(f"{name} claims the effects of {len(hinted)} of {len(made.offers)} tools; nothing proves them: read "
+        message(f"{name} claims the effects of {len(hinted)} of {count} tools; nothing proves them: read "
                 f"servers.{name}.tools in .system/deedbook.yaml, and correct what is wrong")  # fmt: skip
     effects = "the effects written there" if hinted else "effects write"
-    message(f"{name} is in .system/deedbook.yaml, with {len(made.offers)} abilities of {effects}; put in force by: "
+    message(f"{name} is in .system/deedbook.yaml, with {count} abilities of {effects}; put in force by: "
             "deedbook lock, or the next start where lock: auto")  # fmt: skip
     return 0
 
 
-def _hinted(server: "ServerSource", listing: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the effects that a server claims of its tools, as YAML says them; nothing of one that claims nothing."""
+def _read_hints(server: "ServerSource", listing: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the effects that a server claims for its tools, as in YAML; tools without claims are left out."""
     from deedbook.workspace.listings import hinted_effects
     from deedbook.workspace.servers import with_tools
 
@@ -172,36 +176,36 @@ def _hinted(server: "ServerSource", listing: Mapping[str, Any]) -> dict[str, Any
     return {name: {"effects": effects} for name, effects in claimed.items() if effects}
 
 
-def _body(started: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry that the options spell."""
-    if bool(started) == bool(given["url"]):
+def _build_entry(command_words: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry for the options."""
+    if bool(command_words) == bool(given["url"]):
         raise click.UsageError("say either a command after --, or --url")
     inside = "headers" if given["url"] else "env"
-    pairs = dict(_pair(each) for each in given["headers" if given["url"] else "values"])
-    hidden = {key: {"secret": value} for key, value in map(_pair, given["secrets"])}
-    body: dict[str, Any] = {"url": given["url"]} if given["url"] else {"command": list(_found(started))}
+    pairs = dict(_parse_pair(each) for each in given["headers" if given["url"] else "values"])
+    hidden = {key: {"secret": value} for key, value in map(_parse_pair, given["secrets"])}
+    body: dict[str, Any] = {"url": given["url"]} if given["url"] else {"command": list(_resolve_command(command_words))}
     body |= {inside: {**pairs, **hidden}} if pairs or hidden else {}
     body |= {"cwd": given["cwd"]} if given["cwd"] else {}
     return body | ({"timeout_ms": given["timeout_ms"]} if given["timeout_ms"] else {})
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
-def _found(started: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command with its program's path where a server, which has a PATH of its own, would not find it."""
+def _resolve_command(command_words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command with the full path of its program if the server's own PATH would not find it."""
     from deedbook.programs.process import BASE, find_program
 
-    if "/" in started[0] or find_program(started[0], BASE["PATH"]):
-        return (os.path.abspath(started[0]) if "/" in started[0] else started[0], *started[1:])  # noqa: PTH100 - no link is resolved
-    return (find_program(started[0], None) or started[0], *started[1:])
+    if "/" in command_words[0] or find_program(command_words[0], BASE["PATH"]):
+        return (os.path.abspath(command_words[0]) if "/" in command_words[0] else command_words[0], *command_words[1:])  # noqa: PTH100 - no link is resolved
+    return (find_program(command_words[0], None) or command_words[0], *command_words[1:])
 
 
-def _declared(workspace: "Workspace", name: str) -> "ServerSource":
+def _require_declared_server(workspace: "Workspace", name: str) -> "ServerSource":
     from deedbook.format.schema import suggest
 
     if name not in workspace.servers:
@@ -211,11 +215,11 @@ def _declared(workspace: "Workspace", name: str) -> "ServerSource":
     return workspace.servers[name]
 
 
-def _offered(server: "ServerSource") -> str:
+def _format_tool_count(server: "ServerSource") -> str:
     return f"{len(server.offers)} tools" if server.listing else "nobody has looked"
 
 
-def _tool(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
+def _describe_tool(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
     ability = workspace.abilities[f"{server.id}/{name}"]
     listed = server.tool_listings[name]
     return {
@@ -228,8 +232,8 @@ def _tool(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str
     }
 
 
-class _Edit:
-    """Changes the settings of the workspace at *root*, whole or not at all."""
+class _SettingsEdit:
+    """Changes the settings of the workspace at *root*, completely or not at all."""
 
     path: Final = ".system/deedbook.yaml"
 
@@ -241,13 +245,13 @@ class _Edit:
         self._raw: bytes = root.read(self.path, limit=MAX_BYTES)
         self._digest = digest(self._raw)
 
-    def settings(self, change: Any) -> str:
-        """Write the settings as *change* leaves their text; return the digest of what is written."""
+    def write_settings(self, change: Any) -> str:
+        """Write the settings after *change*; return the digest of the new text."""
         written: str = self._root.replace(self.path, change(self._raw.decode()).encode(), expected=self._digest)
         return written
 
-    def trial(self, name: str, body: Mapping[str, Any]) -> "ServerSource":
-        """Return the server that the entry would declare; raises `SourceError` if it would be none."""
+    def build_server(self, name: str, body: Mapping[str, Any]) -> "ServerSource":
+        """Return the server that the entry would declare; raises `SourceError` if it is not valid."""
         from deedbook.format.errors import SourceError
         from deedbook.format.schema import Schemas, data_folder
         from deedbook.workspace.edits import add_entry
@@ -266,7 +270,7 @@ class _Edit:
             raise SourceError(*reading.faults)
         return servers[name]
 
-    def write(
+    def add_server(
         self, workspace: "Workspace", name: str, body: Mapping[str, Any], listing: Mapping[str, Any]
     ) -> "ServerSource":
         """Write the listing and the entry; take both back if the workspace has a fault because of them."""
@@ -274,18 +278,18 @@ class _Edit:
         from deedbook.workspace.edits import add_entry
         from deedbook.workspace.servers import listing_path
         from deedbook.workspace.workspace import survey_workspace
-        from deedbook_tool_mcp.surveys import keep
+        from deedbook_tool_mcp.server_listing import write_listing
 
         _, before = survey_workspace(workspace.root)
-        keep(self._root, listing)
+        write_listing(self._root, listing)
         written = ""
         try:
-            written = self.settings(lambda text: add_entry(text, _YAML_SECTION, name, body, self.path))
-            made, faults = survey_workspace(workspace.root)
+            written = self.write_settings(lambda text: add_entry(text, _YAML_SECTION, name, body, self.path))
+            server_source, faults = survey_workspace(workspace.root)
             old = {error.message for error in before}
             raise_all(SourceError, (error for error in faults if error.message not in old))
-            assert made is not None
-            return made.servers[name]
+            assert server_source is not None
+            return server_source.servers[name]
         except BaseException:
             if written:
                 self._root.replace(self.path, self._raw, expected=written)

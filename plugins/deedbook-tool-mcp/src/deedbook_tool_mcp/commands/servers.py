@@ -1,4 +1,4 @@
-"""What ``deedbook mcp`` and ``deedbook lock`` do with MCP servers: show what would be started, ask, look, compare."""
+"""Review of MCP servers for ``deedbook mcp`` and ``deedbook lock``: confirm the start, list the tools, compare."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -9,40 +9,46 @@ from deedbook.cli.output import message, say
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import ServerSource, Workspace
-    from deedbook_tool_mcp.surveys import News
+    from deedbook_tool_mcp.server_listing import ListingChange
 
 
 def review(workspace: "Workspace", servers: "Iterable[ServerSource]", *, yes: bool) -> bool:
-    """Look at *servers*, show what is other than before, and keep it if that is wanted; say whether it was.
+    """List the tools of *servers*, show the changes, and store them if accepted; return whether they were.
 
-    One that would be started in another way than before is asked about first.
+    A server with new connection settings needs a confirmation before it is started.
     """
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.plugins.plugins import discover
-    from deedbook_tool_mcp.surveys import compared, is_reached_as, keep, last, look
+    from deedbook_tool_mcp.server_listing import (
+        compare_listings,
+        is_reached_as,
+        read_listing,
+        survey_server,
+        write_listing,
+    )
 
     catalogue, schemas = discover(), Schemas.load(data_folder("schemas"))
     with Folder.at(workspace.root) as root:
-        made = []
+        listings = []
         for server in servers:
-            before = last(root, server.id)
-            if not is_reached_as(server, before) and not agreed(server, yes=yes):
+            before = read_listing(root, server.id)
+            if not is_reached_as(server, before) and not confirm_server(server, yes=yes):
                 return False
-            after = look(workspace, server, catalogue, schemas)
-            news = list(compared(before, after))
-            tell(server.id, news)
-            if news or before != after:
-                made.append((after, bool(news)))
-        if any(is_news for _, is_news in made) and not confirm("Accept this?", yes=yes):
+            after = survey_server(workspace, server, catalogue, schemas)
+            changes = list(compare_listings(before, after))
+            print_changes(server.id, changes)
+            if changes or before != after:
+                listings.append((after, bool(changes)))
+        if any(is_news for _, is_news in listings) and not confirm("Accept this?", yes=yes):
             return False
-        for listing, _ in made:
-            keep(root, listing)
+        for listing, _ in listings:
+            write_listing(root, listing)
     return True
 
 
-def agreed(server: "ServerSource", *, yes: bool) -> bool:
-    """Show what exactly would be started or reached, and ask."""
+def confirm_server(server: "ServerSource", *, yes: bool) -> bool:
+    """Show exactly what would be started or reached, and ask."""
     from deedbook.format.terminal import plain
 
     if server.url:
@@ -56,28 +62,28 @@ def agreed(server: "ServerSource", *, yes: bool) -> bool:
     return confirm("Reach it?" if server.url else "Start it?", yes=yes)
 
 
-def tell(server: str, news: "Iterable[News]") -> None:
-    """Show what is other than before, line by line, safe to print."""
+def print_changes(server: str, changes: "Iterable[ListingChange]") -> None:
+    """Print the changes line by line, safe for a terminal."""
     from deedbook.format.terminal import plain
 
-    for each in news:
+    for each in changes:
         what = f"{server}/{each.tool}" if each.tool else server
-        if each.way == "~":
+        if each.sign == "~":
             say(f"~ {plain(what)}: {plain(each.part)}")
             say(f"    was  {plain(each.before)}")
             say(f"    now  {plain(each.after)}")
         else:
-            say(f"{each.way} {plain(what)}: {plain(each.after or each.before)}")
+            say(f"{each.sign} {plain(what)}: {plain(each.after or each.before)}")
 
 
 def warn_left_out(left_out: Mapping[str, str]) -> None:
-    """Say which tools are no abilities."""
+    """Print the tools that did not become abilities."""
     for name, why in sorted(left_out.items()):
         message(f"left out: {name}: {why}")
 
 
-def shown(server: "ServerSource") -> dict[str, Any]:
-    """Return what is said of a server as JSON."""
+def describe_server(server: "ServerSource") -> dict[str, Any]:
+    """Return the description of a server as JSON."""
     return {
         "name": server.id,
         "command": list(server.command) or None,

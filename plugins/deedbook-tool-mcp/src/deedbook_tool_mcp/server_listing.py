@@ -1,4 +1,4 @@
-"""Looking at what MCP servers offer: one is started and asked, what it lists is compared and kept for review."""
+"""List the tools of MCP servers: start a server, compare its listing with the stored one, and store it for review."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,36 +25,38 @@ _READABLE: Final = 0o644
 
 
 @attrs.frozen
-class News:
-    """One thing that a server offers otherwise than before: *way* is ``+``, ``-`` or ``~``; texts are as JSON has them.
+class ListingChange:
+    """One difference between two listings: *sign* is ``+``, ``-`` or ``~``; texts are JSON.
 
-    *part* is what changed of a *tool*, or of what the server says of itself (no *tool*).
+    *part* is the member that changed, of *tool*, or of the server's description (no *tool*).
     """
 
-    way: str
+    sign: str
     tool: str
     part: str = ""
     before: str = ""
     after: str = ""
 
 
-def look(workspace: "Workspace", server: "ServerSource", catalogue: Catalogue, schemas: Schemas) -> dict[str, Any]:
-    """Start or reach *server*, and return what it lists, to be kept; raises `DeedbookError`."""
+def survey_server(
+    workspace: "Workspace", server: "ServerSource", catalogue: Catalogue, schemas: Schemas
+) -> dict[str, Any]:
+    """Start or reach *server*, and return its listing to store; raises `DeedbookError`."""
     site = Site.of(workspace)
     secrets = site.secret_values()
     with Folder.at(site.root) as root, Workers(private=any(secrets.values())) as workers:
         host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, lambda: workers, site.secrets)
         try:
             handler = load(catalogue.find("tool", HANDLER, server.place))(server.connection_settings(), host)
-            return _kept(server, handler.listing(), host)
+            return _build_listing(server, handler.listing(), host)
         except Failed as problem:
             raise BindingError(fault(problem.code, host.mask(str(problem)), place=server.place)) from None
         finally:
             host.close()
 
 
-def last(root: Folder, server: str) -> dict[str, Any] | None:
-    """Return what was kept of a server's listing, if it is sound."""
+def read_listing(root: Folder, server: str) -> dict[str, Any] | None:
+    """Return the stored listing of a server, if it is valid."""
     with suppress(FileNotFoundError, FileRefused, IntakeError, TypeError, AttributeError):
         found = canonical.parse(root.read(listing_path(server), limit=MAX_LISTING))
         if found["server"] == server and found["digest"] == digest_of(found):
@@ -63,51 +65,51 @@ def last(root: Folder, server: str) -> dict[str, Any] | None:
 
 
 def is_reached_as(server: "ServerSource", listing: Mapping[str, Any] | None) -> bool:
-    """Say whether *server* is started or reached as when somebody looked at it."""
+    """Return whether *server* has the same connection settings as when *listing* was made."""
     return listing is not None and listing["reached"] == connection_of(server)
 
 
-def keep(root: Folder, listing: Mapping[str, Any]) -> None:
-    """Write a listing where it is a source."""
+def write_listing(root: Folder, listing: Mapping[str, Any]) -> None:
+    """Write a listing to its source file."""
     text = json.dumps(listing, ensure_ascii=False, indent=2, sort_keys=True)
-    spelled = "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in text)
+    spelled = "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
     root.replace(listing_path(str(listing["server"])), f"{spelled}\n".encode(), mode=_READABLE)
 
 
-def compared(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[News]:
-    """Yield what is other in a listing than in the one before."""
+def compare_listings(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[ListingChange]:
+    """Yield the differences between two listings."""
     old = {tool["name"]: tool for tool in before["tools"]} if before else {}
     new = {tool["name"]: tool for tool in after["tools"]}
     if before:
-        yield from _parts("", before["about"], after["about"])
-        yield from _parts("", before["refused"], after["refused"])
+        yield from _compare_parts("", before["about"], after["about"])
+        yield from _compare_parts("", before["refused"], after["refused"])
     for name in sorted({*old, *new}):
         if name not in old:
-            yield News("+", name, after=str(new[name].get("description") or ""))
+            yield ListingChange("+", name, after=str(new[name].get("description") or ""))
         elif name not in new:
-            yield News("-", name, before=str(old[name].get("description") or ""))
+            yield ListingChange("-", name, before=str(old[name].get("description") or ""))
         else:
-            yield from _parts(name, old[name], new[name])
+            yield from _compare_parts(name, old[name], new[name])
 
 
-def _parts(tool: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[News]:
+def _compare_parts(tool: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[ListingChange]:
     for part in sorted({*old, *new}):
         if old.get(part) != new.get(part):
-            yield News("~", tool, part, _told(old.get(part)), _told(new.get(part)))
+            yield ListingChange("~", tool, part, _format_value(old.get(part)), _format_value(new.get(part)))
 
 
-def _told(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _kept(server: "ServerSource", found: Mapping[str, Any], host: WorkspaceHost) -> dict[str, Any]:
-    """Return a listing as it is kept: what no record could hold, or no source should, is named with the reason."""
+def _build_listing(server: "ServerSource", found: Mapping[str, Any], host: WorkspaceHost) -> dict[str, Any]:
+    """Return a listing to store; tools that cannot be recorded, or hold a secret, are refused with the reason."""
     tools, refused = [], {}
     for tool in found["tools"]:
         try:
-            said = canonical.decode(canonical.admit(tool))
-            if host.mask_object(said) == said:
-                tools.append(said)
+            decoded = canonical.decode(canonical.admit(tool))
+            if host.mask_object(decoded) == decoded:
+                tools.append(decoded)
             else:
                 refused[host.mask(tool["name"])] = "its listing holds the value of a secret"
         except DeedbookError as problem:
@@ -123,5 +125,5 @@ def _kept(server: "ServerSource", found: Mapping[str, Any], host: WorkspaceHost)
     return {**listing, "digest": digest_of(listing)}
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return json.dumps(char)[1:-1].replace("\x7f", "\\u007f")
