@@ -13,7 +13,7 @@ import deedbook
 from deedbook.plugins.plugins import Offer
 
 _PUBLIC_MODULES: Final = ("deedbook", "deedbook.contract", "deedbook.contract.facts", "deedbook.contract.pointers")
-"""What plugins may import of the kernel (``docs/contract.md``)."""
+"""The modules of the kernel that plugins may import: the contract, and nothing else is promised."""
 
 HEAVY: Final = frozenset(
     {
