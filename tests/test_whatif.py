@@ -118,7 +118,7 @@ def test_whatif_names_a_script_that_was_not_copied_and_says_nothing_of_the_chart
     )
     ran = worked.here("whatif", "--all", "--system", str(other.path), status=1)
     assert ".system/hooks/guard.yaml:5:24" in ran.err
-    assert 'there is no "scripts/guard.sh" in the workspace; put it back' in ran.err
+    assert 'there is no "scripts/guard.sh" in the workspace; restore it, or correct the path' in ran.err
     assert "charter " not in ran.err
     other.write("scripts/guard.sh", """echo '{"decision": "allow"}'\n""")
     assert "charter tighter: hook guard is new" in worked.here("whatif", "--all", "--system", str(other.path)).err
