@@ -136,7 +136,7 @@ class Forker:
         self._channel = channel
         self._owner = _open_pidfd(owner)
         self._system = system
-        self._supervisors: set[int] = set()
+        self._supervisors: dict[int, int] = {}  # each with its control socket: the kernel reads its end after a sweep
         self._watch = Watch(channel, self._owner)
 
     def serve(self) -> None:
@@ -179,16 +179,18 @@ class Forker:
             _say(socket.socket(fileno=os.dup(fds[0])), b"refused", problem.errno or 0)
             return
         if supervisor:
-            self._supervisors.add(supervisor)
+            self._supervisors[supervisor] = os.dup(fds[0])
             return
         with _ending():
+            for control in self._supervisors.values():
+                os.close(control)
             self._watch.close()
             self._channel.close()
             Supervisor(socket.socket(fileno=fds[0]), fds[1:], self._owner, self._system).run()
 
     def _reap(self) -> None:
-        """Record ended supervisors; a stopped one is killed."""
-        lost = False
+        """Record ended supervisors; a stopped one is killed. The kernel learns of a killed one after its orphans."""
+        ended, lost = [], False
         with suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:
                 child, status = found
@@ -196,15 +198,17 @@ class Forker:
                     if child in self._supervisors:
                         os.kill(child, signal.SIGKILL)
                 elif child in self._supervisors:
-                    self._supervisors.discard(child)
+                    ended.append(self._supervisors.pop(child))
                     lost = lost or status != 0
         if lost:
             self._sweep()
+        for control in ended:
+            os.close(control)
 
     def _sweep(self) -> None:
         """Kill the orphans of supervisors that were killed."""
         for pause in _pauses():
-            strays = descendants(spared=self._supervisors)
+            strays = descendants(spared=set(self._supervisors))
             if not strays:
                 return
             kill(strays)

@@ -148,10 +148,10 @@ class Workers:
         """Kill a program and all its processes, and return when it is done."""
         running.request_kill()
         if not running.wait_for_end(time.monotonic() + GRACE):
-            if running.lost and not running.forker.sweep():
-                running.kill()
-            elif running.pid is None:
+            if running.pid is None and not running.lost:
                 running.forker.kill()  # it did not start; the next program gets a new forker
+            elif not running.forker.sweep():
+                running.kill()
         self.forget(running)
 
     def forget(self, running: Program) -> None:

@@ -54,6 +54,8 @@ class Pipes:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EXIT_SECONDS):
                     await self.ended.wait()
+            if giving.get_write_buffer_size():
+                giving.abort()  # a server that reads nothing would keep it open
             taking.close()  # before its descriptor is: the next connection may be given the same number
             await asyncio.sleep(0)
             await asyncio.to_thread(self._process.close)
