@@ -1,6 +1,6 @@
 """The context of a call for its handler."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER, as_role, under_call, under_flow
+from deedbook.policy.callers import OVER, as_role, narrowed, under_call, under_flow
 
 from .door import Door
 from .handlers import Ticket
@@ -22,11 +22,27 @@ Show = Callable[[Json], None]
 
 
 class OpenCall:
-    """The kernel's side of one open call: the callers that act for it, and the events recorded under it."""
+    """The kernel's side of one open call: the callers that act for it, and the events recorded under it.
 
-    def __init__(self, door: Door, ticket: Ticket, schemas: Schemas | None = None) -> None:
-        self.door, self.ticket, self._schemas = door, ticket, schemas
+    *cause* is the span under which events stand, by default the call's; *allowed* narrows the scope of a flow.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        ticket: Ticket,
+        schemas: Schemas | None = None,
+        cause: str = "",
+        allowed: Collection[str] | None = None,
+    ) -> None:
+        self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
+        self.cause = cause or ticket.span
         self.skill: Skill | None = door.bindings.skills.get(ticket.caller.skill or "")
+
+    def under(self, span: str, allowed: Collection[str] | None) -> "OpenCall":
+        """Return the same call with its events under *span*, and its scope narrowed to *allowed*."""
+        left = self._allowed if allowed is None else frozenset(allowed) & frozenset(self._allowed or allowed)
+        return OpenCall(self.door, self.ticket, self._schemas, span, left)
 
     def tool(self) -> Caller:
         """Return the call itself as a caller; its scope is what its ability declares to use."""
@@ -34,21 +50,26 @@ class OpenCall:
 
     def flow(self) -> Caller:
         """Return a flow as a caller: it keeps its skill's scope, and models are for roles."""
-        return self._open(under_flow(self.ticket.caller, self.door.bindings))
+        return self._open(self._narrow(under_flow(self.ticket.caller, self.door.bindings)))
 
     def agent(self, role: str) -> Caller:
         """Return *role* as a caller: inside the skill's scope, with its own model."""
-        return self._open(as_role(self.ticket.caller, role, self.door.bindings))
+        return self._open(self._narrow(as_role(self.ticket.caller, role, self.door.bindings)))
+
+    def _narrow(self, caller: Caller) -> Caller:
+        """Return *caller* as part of this run, with the scope of its branch."""
+        scope = caller.scope if self._allowed is None else narrowed(caller.scope, self._allowed)
+        return attrs.evolve(caller, scope=scope, run=self.ticket.span)
 
     def _open(self, caller: Caller) -> Caller:
         """Return *caller*; once the call has its outcome, its scope is empty."""
         return caller if self.ticket.span in self.door.open else attrs.evolve(caller, scope=OVER)
 
     def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
-        """Append one event, under the call or under *cause*, and return its span."""
+        """Append one event, under the call (or branch) or under *cause*, and return its span."""
         span = self.door.ledger.span()
         who = label(event_type, actor, self.ticket.caller.principal.id)
-        entry = Entry(who, span, cause or self.ticket.span, canonical.encode(dict(payload)))
+        entry = Entry(who, span, cause or self.cause, canonical.encode(dict(payload)))
         self.door.ledger.append([entry])
         return span
 

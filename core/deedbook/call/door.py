@@ -59,7 +59,7 @@ Facts: TypeAlias = Callable[[frozenset[str]], Object]
 class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
-    *facts* reads the facts that gates declare, *contexts* makes the ``ctx`` of a handler for each kind, *clock* counts
+    *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts
     the seconds. *before_effects* are called before effects of their kinds begin, and raise to prevent them. *calls*
     holds the tickets without a recorded outcome; *origin* may give outcomes instead of handlers. After an interrupt
     during recording, *doubt* is true: then only the ledger knows all open calls. *pending_calls* keeps calls that a
@@ -72,7 +72,7 @@ class Door:
         ledger: Ledger,
         *,
         facts: Facts,
-        contexts: Mapping[str, Callable[[Ticket], Any]],
+        invoke: Mapping[str, Callable[[Ticket], Any]],
         clock: Clock,
         pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
@@ -91,7 +91,7 @@ class Door:
         self._decide = self._in_turn if bindings.reads else self._before
         self._always = bindings.charter.document["durability"] == "always" or bindings.waits
         self._facts = facts
-        self._contexts = contexts
+        self._invoke = invoke
         self._pending_calls = pending_calls
         self._deferred = deferred
         self._wait: ApprovalWait | None = None
@@ -336,7 +336,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = self._outcome_for(ticket) or perform(ticket, self._contexts[ticket.bound.kind], self.clock)
+            outcome = self._outcome_for(ticket) or perform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None
@@ -348,7 +348,7 @@ class Door:
             return _closed(ticket)
         try:
             served = self._outcome_for(ticket)
-            outcome = served or await aperform(ticket, self._contexts[ticket.bound.kind], self.clock)
+            outcome = served or await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self.after(ticket, stop.outcome)
             raise stop.cause from None

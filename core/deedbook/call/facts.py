@@ -11,15 +11,15 @@ class Facts:
     """The facts of one session, updated as its ledger is written."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._metrics, self._context = MetricsFold(), ContextFold()
-        self._spent, self._state = self._metrics.start(), self._context.start()
+        self._metrics, self._fold = MetricsFold(), ContextFold()
+        self._spent, self._contexts = self._metrics.start(), self._fold.start()
         ledger.subscribe(self._step)
 
     def __call__(self, names: frozenset[str]) -> Object:
         """Return the named facts as they are now."""
-        known = {**self._spent.facts(), "context.state": self._state.state if self._state else None}
+        known = {**self._spent.facts(), "context.state": self._contexts.latest_state}
         return {name: canonical.decode(canonical.encode(known[name])) for name in names}
 
     def _step(self, event: Event) -> None:
         self._spent = self._metrics.step(self._spent, event)
-        self._state = self._context.step(self._state, event)
+        self._contexts = self._fold.step(self._contexts, event)

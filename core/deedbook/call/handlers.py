@@ -68,10 +68,10 @@ class Interrupted(Exception):  # noqa: N818 - it carries an outcome; its cause i
         self.cause = cause
 
 
-def perform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clock) -> Outcome:
+def perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
     """Invoke the handler and wait for it; raises only `Interrupted`."""
     try:
-        made: Any = ticket.bound.handler(ticket.args, make_ctx(ticket))
+        made: Any = invoke(ticket)
         if type(made) not in _JSON and isawaitable(made):
             from deedbook.format.loops import run_coroutine
 
@@ -83,10 +83,10 @@ def perform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clock) -> 
     return Outcome("result", made, late=clock() > ticket.deadline)
 
 
-async def aperform(ticket: Ticket, make_ctx: Callable[[Ticket], Any], clock: Clock) -> Outcome:
+async def aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
     """Act like `perform`; an asynchronous handler is awaited."""
     try:
-        made: Any = ticket.bound.handler(ticket.args, make_ctx(ticket))
+        made: Any = invoke(ticket)
         if type(made) not in _JSON and isawaitable(made):
             made = await _within(made, ticket, clock)
     except (KeyboardInterrupt, GeneratorExit) as stop:

@@ -1,12 +1,13 @@
 """From a prompt to a reply: the skill that matches, the profile's flow, the reply, and the hooks around them."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import attrs
 
 from deedbook.contract import Json, Object, Principal, Skill
 from deedbook.format import canonical
+from deedbook.format.context import RunContext
 from deedbook.format.errors import Err, Ok, Result, fault
 from deedbook.plugins.routing.fit import Choice, choose
 from deedbook.policy.bindings import Bindings
@@ -16,14 +17,17 @@ from deedbook.policy.commands import allowed_of
 from .door import Door
 from .hooks import HookResult, HookRunner, refused
 
+MAX_ROUNDS: Final = 3
+"""How often hooks of ``Stop`` may send a run into another round, unless the profile says otherwise."""
+
 
 @attrs.frozen
 class Reply:
-    """The answer of a run: its text, its final state, the flow's whole result, and the signals of hooks."""
+    """The answer of a run: its text and final state, the *context* from which both are read, and hooks' signals."""
 
     text: str
     state: str
-    result: Object
+    context: RunContext
     signals: Object = attrs.field(factory=dict)
 
 
@@ -32,7 +36,7 @@ class PromptRun:
     """A prompt of a session on its way to a reply.
 
     *principal* asks, *caller* is the principal with its scope. *note* records an event and returns its span,
-    *record_prompt* records the prompt itself.
+    *record_prompt* records the prompt itself, *read_context* returns the context of a run.
     """
 
     bindings: Bindings
@@ -42,6 +46,7 @@ class PromptRun:
     caller: Caller
     note: Callable[..., str]
     record_prompt: Callable[[HookResult], str]
+    read_context: Callable[[str], RunContext | None]
 
     def run(self, fired: HookResult) -> Result[Reply]:
         """Record the prompt as hooks left it, and take it through skill and flow to a reply."""
@@ -70,7 +75,7 @@ class PromptRun:
         if fired.refusal is not None:
             self._complete(skill, invoked, ok=False, reason=fired.refusal)
             return refused("SKILL_DENIED", fired)
-        ended = self._flow(attrs.evolve(caller, skill=skill.name), flow, fired.prompt, invoked)
+        ended = self._rounds(attrs.evolve(caller, skill=skill.name), flow, fired.prompt, invoked, message)
         result = self._reply(ended, message, caller)
         ok = isinstance(result, Ok) and result.value.state == "COMPLETED"
         reason = result.value.state if isinstance(result, Ok) else result.error.code
@@ -79,25 +84,41 @@ class PromptRun:
 
     def _without_skill(self, caller: Caller, flow: str, prompt: str, message: str) -> Result[Json]:
         """Run the flow with an empty scope; if the model has no rule for that, list the skills."""
-        result = self._flow(caller, flow, prompt, message)
+        result = self._rounds(caller, flow, prompt, message, message)
         if isinstance(result, Err) and result.error.code == "NO_RULE":
             skills = self.bindings.skills.values()
             known = "; ".join(f"{each.name} ({', '.join(each.triggers)})" for each in skills) or "none"
             return Err(fault("NO_RULE", f"no skill fits this request; skills and their triggers: {known}"))
         return result
 
-    def _flow(self, caller: Caller, flow: str, prompt: str, cause: str) -> Result[Json]:
-        return self.door.call(caller, flow, {"prompt": prompt}, cause)
+    def _rounds(self, caller: Caller, flow: str, prompt: str, cause: str, message: str) -> Result[Json]:
+        """Run the flow; as long as a hook of ``Stop`` allows the end with a reason to go on, run it again.
+
+        A hook that denies ends the run as it is.
+        """
+        most, asked = self.bindings.charter.document.get("max_rounds", MAX_ROUNDS), prompt
+        for left in range(most, -1, -1):
+            ended = self.door.call(caller, flow, {"prompt": asked}, cause)
+            fired = self.hooks.stop(self.principal, message, ok=self._passed(ended))
+            if not left or fired.refusal is not None or not fired.reasons:
+                break
+            asked = "\n\n".join((prompt, *fired.reasons))
+        return ended
+
+    def _passed(self, ended: Result[Any]) -> bool:
+        context = self._context_of(ended)
+        return context is not None and context.state == "COMPLETED"
+
+    def _context_of(self, ended: Result[Any]) -> RunContext | None:
+        return None if isinstance(ended, Err) else self.read_context(ended.value["context"])
 
     def _reply(self, ended: Result[Any], message: str, caller: Caller) -> Result[Reply]:
-        """Write the agent's reply, and ask the hooks whether the loop may continue."""
-        if isinstance(ended, Err):
-            self.hooks.stop(self.principal, message, ok=False)
+        """Write the agent's reply, read from the context of the run."""
+        context = self._context_of(ended)
+        if isinstance(ended, Err) or context is None:
             return ended
-        result = ended.value if isinstance(ended.value, Mapping) else {"reply": ended.value}
-        reply = Reply(_text(result.get("reply", "")), str(result.get("state", "COMPLETED")), result, caller.signals)
+        reply = Reply(context.reply, context.state, context, caller.signals)
         self.note("agent.reply", "agent", {"reply": reply.text, "tool_calls": []}, cause=message)
-        self.hooks.stop(self.principal, message, ok=reply.state == "COMPLETED")
         return Ok(reply)
 
     def _invocation(self, skill: Skill, choices: list[Choice]) -> dict[str, Any]:
@@ -113,7 +134,3 @@ class PromptRun:
     def _complete(self, skill: Skill, invoked: str, *, ok: bool, reason: str) -> None:
         payload = {"skill": skill.name, "ok": ok, "reason": reason}
         self.note("skill.complete", "runtime", payload, cause=invoked)
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else canonical.encode(value).decode()

@@ -1,43 +1,54 @@
-"""The run of a flow: its roles and its typed state."""
+"""The run of a flow: its typed state, its requests, and the branches that it runs side by side.
 
-from collections.abc import Mapping
-from copy import deepcopy
-from typing import Any, Final, NoReturn
+`FlowRun` begins a run and ends it; `RunCalls` is what a flow and each of its branches is given. Everything that a flow
+asks for passes the run's journal first: a resumed run gets the recorded answers there.
+"""
 
-from deedbook.contract import Failed, Json, Object, Skill
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final, cast
+
+import attrs
+
+from deedbook.contract import Branch, Failed, Json, Object, Run, Skill
 from deedbook.contract.lifecycle import EVENTS
-from deedbook.format import canonical
-from deedbook.format.context import Recorder, RunContext
-from deedbook.format.errors import Err, IntakeError, fault
-from deedbook.format.schema import Schemas, Violation, suggest
+from deedbook.format.context import REPORT, Recorder, RunContext
+from deedbook.format.errors import fault
+from deedbook.format.events import new_id
+from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER
 
-from .call_context import CallCtx, OpenCall, Show, failure, value_of
+from .call_context import CallCtx, OpenCall, Show
 from .door import Door
 from .handlers import Ticket
 from .hooks import HookRunner
-from .records import check_record, text
+from .journal import Journal
+from .records import check_record
+from .roles import RoleAgent
 
-REPORT: Final = "worker.report"
-"""The event of the kernel's own catalogue that every flow may record."""
+MAX_BRANCHES: Final = 1000
+"""The most branches of one `parallel`."""
+MAX_DEPTH: Final = 16
+"""The deepest nesting of runs."""
+_THREADS: Final = 16
 
 
-class FlowRun(CallCtx):
-    """Implements `flow.Run`: a flow keeps the scope of its skill, hands over to roles, and records the run.
+class RunCalls(CallCtx):
+    """What a flow may do, under one span: that of its call, or of one branch.
 
-    *before* is the state of the session's last context: a new one begins only when that has ended.
+    *journal* answers requests that were recorded. *context* is the run's recorder, or ``None``.
     """
 
-    def __init__(
-        self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, before: RunContext | None, hooks: HookRunner
-    ) -> None:
-        super().__init__(door, ticket, show)
-        self._hooks = hooks
-        self._work = OpenCall(door, ticket, schemas)
+    def __init__(self, work: OpenCall, show: Show, hooks: HookRunner, journal: Journal, runs: "Runs") -> None:
+        super().__init__(work.door, work.ticket, show)
+        self._work, self._hooks, self._journal, self._runs = work, hooks, journal, runs
         self._role: str | None = None
-        self.context = Recorder(self._write_context, before)
-        self.context.create(dict(ticket.args), ticket.caller.principal.via)
+        self.context: Recorder | None = None
 
     @property
     def skill(self) -> Skill | None:
@@ -48,6 +59,19 @@ class FlowRun(CallCtx):
     def signals(self) -> Object:
         """The signals of hooks for the prompt."""
         return self._work.ticket.caller.signals
+
+    @property
+    def mode(self) -> str:
+        """The mode of the session."""
+        return self._work.ticket.caller.mode
+
+    def call(self, ability: str, args: Object) -> Json:
+        """Use another ability through the door, as a child of this run."""
+        return self._journal.call(self._caller(), ability, dict(args), self._work.cause)
+
+    async def acall(self, ability: str, args: Object) -> Json:
+        """Act like `call`, from a coroutine."""
+        return await self._journal.acall(self._caller(), ability, dict(args), self._work.cause)
 
     def fire(self, event: str, subject: Object) -> Object:
         """Ask the hooks of an event that flows fire, and return the subject as they leave it."""
@@ -61,117 +85,233 @@ class FlowRun(CallCtx):
         missing = ", ".join(sorted(life.subject - subject.keys()))
         if missing:
             raise Failed("SCHEMA_VIOLATION", f"{event}: the subject has no {missing}")
-        fired = self._hooks.fire(event, subject, ticket.caller.principal, ticket.span)
+        fire = partial(self._hooks.fire, event, subject, ticket.caller.principal, self._work.cause)
+        fired = self._journal.fire(event, subject, fire)
         if fired.refusal is not None:
             raise Failed("GATE_DENIED", f"{event}: {fired.refusal}")
         return fired.left
 
-    def agent(self, role: str) -> "RoleAgent":
+    def agent(self, role: str) -> RoleAgent:
         """Hand over to *role* and return it; raises `Failed` if it has no instructions."""
         instructions = self._work.door.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
-        span = self._work.write("agent.transition", "runtime", {"from": self._role, "to": role})
-        self._role = role
-        return RoleAgent(self._work, role, instructions, span)
+        return RoleAgent(self._work, self._journal, role, instructions, self._hand_over(role))
 
     def record(self, event_type: str, payload: Object) -> None:
         """Record a worker's report, or an event of a type that the flow declares; the payload is checked first."""
         work = self._work
         if event_type == REPORT:
-            found = work.faults("worker_report_v1", dict(payload))
-            if found:
-                raise Failed("SCHEMA_VIOLATION", f"{event_type}: {found[0].path}: {found[0].message}")
+            self._check_report(payload)
         else:
             entry = work.door.bindings.entry_of(work.ticket.bound.id) or {}
             check_record(work.door.bindings, event_type, payload, "/".join(entry["plugin"]))
-        work.write(event_type, "agent", payload)
+        self._journal.write(event_type, "agent", payload)
+
+    def answer(self, text: str) -> None:
+        """Take the context through its remaining states to COMPLETED, with *text* as the report's output."""
+        if self.context is None:
+            raise Failed("NOT_AVAILABLE", "there is no context here: return the result")
+        answer_with(self.context, text)
+
+    def read_context(self, result: Json) -> RunContext:
+        """Return the context that the result of a flow refers to; raises `Failed` (``NOT_AVAILABLE``)."""
+        run = result.get("context") if isinstance(result, dict) else None
+        found = self._runs.context(run) if isinstance(run, str) else None
+        if found is None:
+            raise Failed("NOT_AVAILABLE", f"{result!r} refers to no run of this session")
+        return found
+
+    def parallel(self, branches: Sequence[Branch]) -> list[Json]:
+        """Run *branches* side by side and return their results in order; the first failure is raised at the end."""
+        if len(branches) > MAX_BRANCHES:
+            raise Failed("NOT_AVAILABLE", f"{len(branches)} branches; the most at once are {MAX_BRANCHES}")
+        made = [self._branch(each) for each in branches]
+        if not made:
+            return []
+        with ThreadPoolExecutor(min(len(made), _THREADS), "deedbook-branch") as pool:
+            begun = [pool.submit(copy_context().run, partial(_perform_branch, *each)) for each in made]
+        results = [each.result() for each in begun]
+        for _, problem in results:
+            if problem is not None:
+                raise problem
+        return [value for value, _ in results]
+
+    def now(self) -> str:
+        """Return the recorded time."""
+        return str(self._value("now", self._work.door.ledger.now))
+
+    def random(self) -> float:
+        """Return a recorded random number."""
+        return float(self._value("random", random.random))
+
+    def new_id(self) -> str:
+        """Return a recorded new id."""
+        return str(self._value("id", new_id))
+
+    def _value(self, kind: str, make: Callable[[], Json]) -> Any:
+        return self._journal.value(kind, make)
+
+    def _branch(self, branch: Branch) -> "tuple[RunCalls, Branch]":
+        journal = self._journal.branch(branch.name)
+        run = RunCalls(self._work.under(journal.span, branch.allowed), self._show, self._hooks, journal, self._runs)
+        return run, branch
+
+    def _check_report(self, report: Object) -> None:
+        found = self._work.faults("worker_report_v1", dict(report))
+        if found:
+            raise Failed("SCHEMA_VIOLATION", f"{REPORT}: {found[0].path}: {found[0].message}")
+
+    def _hand_over(self, to: str) -> str:
+        span = self._journal.write("agent.transition", "runtime", {"from": self._role, "to": to})
+        self._role = to
+        return span
 
     def _caller(self) -> Caller:
         return self._work.flow()
 
-    def _write_context(self, event_type: str, payload: Object) -> None:
-        self._work.write(event_type, "runtime", payload)
+
+def _perform_branch(run: RunCalls, branch: Branch) -> tuple[Json, BaseException | None]:
+    try:
+        return branch.work(cast("Run", run)), None
+    except BaseException as problem:  # noqa: BLE001 - the others must end before it is raised
+        return None, problem
 
 
-class RoleAgent:
-    """Implements `flow.Agent`: one role, from its hand-over (*span*) on."""
+class FlowRun(RunCalls):
+    """Implements `flow.Run`: a flow keeps the scope of its skill, hands over to roles, and records the run."""
 
-    def __init__(self, work: OpenCall, role: str, instructions: str, span: str) -> None:
-        self.instructions = instructions
-        self._work = work
-        self._role = role
-        self._span = span
-        self._answer = span
-        self._offered: list[Mapping[str, Any]] = []
+    def __init__(
+        self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, hooks: HookRunner, runs: "Runs"
+    ) -> None:
+        work = OpenCall(door, ticket, schemas)
+        super().__init__(work, show, hooks, runs.journal(work), runs)
+        if ticket.bound.keeps_context:
+            self._begin(ticket)
 
-    @property
-    def role(self) -> str:
-        """The role's name."""
-        return self._role
+    def _begin(self, ticket: Ticket) -> None:
+        parent = ticket.caller.run
+        depth = self._runs.depth(parent) + 1
+        if depth > MAX_DEPTH:
+            raise Failed("NOT_AVAILABLE", f"{ticket.bound.id} would be run {depth} deep; the most is {MAX_DEPTH}")
+        self.context = _Context(self._write_context, self._check_report, run=ticket.span, parent=parent)
+        self._runs.add(ticket.span, self.context)
+        self.context.create(dict(ticket.args), ticket.caller.principal.via)
 
-    def complete(self, request: Object) -> dict[str, Any]:
-        """Ask the role's model through the door."""
-        door, skill = self._work.door, self._work.skill
-        bindings = door.bindings
-        ability = bindings.tier(self._role)
-        full = {
-            **request,
-            "model": bindings.charter.document["models"].get(ability.partition("/")[2], ""),
-            "role": self._role,
-            "skill": _card(skill) if skill else None,
-            "schema_version": "v2",
-        }
-        self._offered = []
-        opened = door.before(self._work.agent(self._role), ability, full, self._span)
-        if isinstance(opened, Err):
-            raise failure(opened)
-        response: Any = value_of(door.perform(opened.value))
-        self._answer = opened.value.outcome or self._span
-        self._offered = canonical.decode(canonical.encode(response["tool_calls"]))
-        return response  # type: ignore[no-any-return]
-
-    def use(self, tool_call: Object) -> Json:
-        """Perform one of the last response's tool calls, once, as its child."""
-        door, caller = self._work.door, self._work.agent(self._role)
-        wanted = {name: tool_call.get(name) for name in ("id", "name", "args")}
-        model = str(wanted["name"]).startswith("model/")
-        if model or wanted not in self._offered:
-            asked = "is not a call that the last response asked for, or it was made"
-            why = f"{wanted['name']!r} {'is no tool: models are for roles' if model else asked}"
-            error = fault("TOOL_NOT_ALLOWED", why)
-            raise failure(door.refuse(caller, str(wanted["name"]), error, self._answer))
-        offered = self._offered.pop(self._offered.index(wanted))
-        return value_of(door.call(caller, offered["name"], offered["args"], self._answer))
-
-    def message(self, schema: str, response: Object) -> dict[str, Any]:
-        """Return the response's text as the JSON that *schema* requires; violations are recorded."""
+    def invoke(self) -> Any:
+        """Call the flow, and return the reference to its context, or the result of a standalone flow."""
         try:
-            value = canonical.parse(response["text"])
-        except IntakeError as problem:
-            self._malformed(schema, (Violation("$", str(problem)),))
-        found = self._work.faults(schema, value)
-        if found:
-            self._malformed(schema, found)
-        return value  # type: ignore[no-any-return]
+            made = self._work.ticket.bound.handler(self._work.ticket.args, self)
+        except BaseException as problem:
+            self._abort(problem)
+            raise
+        return self._await(made) if isawaitable(made) else self._conclude(made)
 
-    def tools(self) -> list[dict[str, Any]]:
-        """Return the tools in scope, in a stable order."""
-        bindings = self._work.door.bindings
-        names = self._work.agent(self._role).scope.names or frozenset()
-        return [
-            {"name": name, "description": bound.summary, "schema_in": deepcopy(dict(bound.takes_document))}
-            for name in sorted(names)
-            if (bound := bindings.find(name)) and bound.kind != "model"
-        ]
+    async def _await(self, made: Awaitable[Any]) -> Any:
+        try:
+            result = await made
+        except BaseException as problem:
+            self._abort(problem)
+            raise
+        return self._conclude(result)
 
-    def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:
-        errors = [{"path": text(each.path), "message": text(each.message)} for each in found[:20]]
-        payload = {"subject": "message", "name": self._role, "role": self._role, "schema": schema, "errors": errors}
-        self._work.write("schema.violation", "runtime", payload, self._answer)
-        first = found[0]
-        raise Failed("MALFORMED_AGENT_MESSAGE", f"the {self.role}'s {schema}: {first.path}: {first.message}")
+    def _conclude(self, result: Json) -> Json:
+        context, name = self.context, self._work.ticket.bound.id
+        if context is None:
+            return result
+        if result is not None:
+            why = f"{name} keeps a context and returned {type(result).__name__}; write to run.context and return None"
+            return self._refuse("SCHEMA_VIOLATION", why)
+        if context.is_live:
+            why = f"{name} returned while its context is {context.state}; complete, fail or halt it before"
+            return self._refuse("FLOW_UNFINISHED", why)
+        self._close_role()
+        return {"context": self._work.ticket.span}
+
+    def _refuse(self, code: str, why: str) -> Json:
+        problem = Failed(code, why)
+        self._abort(problem)
+        raise problem
+
+    def _abort(self, problem: BaseException) -> None:
+        """End the context of a flow that raised."""
+        context = self.context
+        if context is None or not context.is_live or self._journal.suspends(problem):
+            return
+        code = getattr(problem, "code", "") if isinstance(problem, Failed) else ""
+        reason = f"{code}: {problem}" if code else f"{type(problem).__name__}: {problem}"
+        cancelled = code == "CANCELLED" or not isinstance(problem, Exception)
+        (context.halt if cancelled else context.fail)(str(fault("TOOL_ERROR", reason).message)[:2000])
+        self._close_role()
+
+    def _close_role(self) -> None:
+        """Record the last transition: to DONE if the run has completed, otherwise to FAIL."""
+        if self._role is not None and self.context is not None:
+            self._hand_over("DONE" if self.context.state == "COMPLETED" else "FAIL")
+
+    def _write_context(self, event_type: str, payload: Object) -> str:
+        return self._journal.write(event_type, "agent" if event_type == REPORT else "runtime", payload)
 
 
-def _card(skill: Skill) -> dict[str, Any]:
-    return {"name": skill.name, "description": skill.description, "metadata": dict(skill.metadata)}
+class _Context(Recorder):
+    """A recorder that checks reports before it records them."""
+
+    def __init__(self, append: Callable[[str, Object], str], check: Callable[[Object], None], **names: Any) -> None:
+        super().__init__(append, **names)
+        self._check = check
+
+    def verify(self, report: Object) -> None:
+        """Check the report, record it, and move to VERIFYING."""
+        self._check(report)
+        super().verify(report)
+
+
+def answer_with(context: Recorder, text: str) -> None:
+    """Take *context* through its remaining states to COMPLETED, with a report whose output is *text*."""
+    report = {"output": text, "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
+    ways: Mapping[str, Callable[[], None]] = {
+        "CREATED": lambda: context.clarify({}),
+        "CLARIFIED": lambda: context.plan({"steps": []}),
+        "SCOPED": lambda: context.plan({"steps": []}),
+        "PLANNED": context.begin_execution,
+        "EXECUTING": lambda: context.verify(report),
+        "VERIFYING": lambda: context.complete({"verdict": "pass"}),
+    }
+    while step := ways.get(context.state):
+        step()
+
+
+@attrs.define(eq=False)
+class Runs:
+    """The runs of a session: their contexts by the span of their call. *journals* gives the journal of a new run."""
+
+    journals: Callable[[OpenCall], Journal] = Journal
+    contexts: dict[str, Recorder] = attrs.field(factory=dict)
+    _parents: dict[str, str | None] = attrs.field(factory=dict)
+
+    def journal(self, work: OpenCall) -> Journal:
+        """Return the journal of the run that *work* begins."""
+        return self.journals(work)
+
+    def add(self, run: str, context: Recorder) -> None:
+        """Register the context of a run."""
+        self.contexts[run] = context
+
+    def context(self, run: str) -> RunContext | None:
+        """Return a copy of the context of *run*, if there is one."""
+        found = self.contexts.get(run)
+        return found.context if found else None
+
+    def depth(self, run: str | None) -> int:
+        """Return how many runs enclose a run that *run* calls."""
+        count = 0
+        while run is not None:
+            context = self.contexts.get(run)
+            run, count = (context.parent if context else None), count + 1
+        return count
+
+    def halt(self, reason: str) -> None:
+        """Move every run that still works to HALTED, inner runs first."""
+        for context in reversed(list(self.contexts.values())):
+            if context.is_live:
+                context.halt(reason)

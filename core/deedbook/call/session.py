@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
@@ -30,11 +30,11 @@ from .origins import SessionOrigin
 from .records import check_record
 
 if TYPE_CHECKING:
-    from deedbook.format.context import Recorder
+    from deedbook.format.context import RunContext
 
     from .pending_calls import Grant, PendingCalls
     from .prompts import Reply
-    from .runs import FlowRun
+    from .runs import Runs
 
 Show = Callable[[Json], None]
 T = TypeVar("T")
@@ -89,15 +89,16 @@ class Session:
         self._facts = _facts_of(ledger) if bindings.reads else _no_facts
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = own
-        contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run, "memory": self._memory_call}
+        plain = self._invoke
+        invoke = {"tool": plain, "model": plain, "flow": self._invoke_flow, "memory": self._invoke_memory}
         self.door = Door(
             bindings, ledger,
-            facts=self._facts, contexts=contexts, clock=time.perf_counter, pending_calls=pending_calls,
+            facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=pending_calls,
             deferred=deferred, origin=origin, before_effects=before_effects,
         )  # fmt: skip
         self._root = self._cause = ""
         self._ending = Lock()
-        self._context: Recorder | None = None
+        self._runs: Runs | None = None
         self._resumed = ""
 
     @property
@@ -166,8 +167,8 @@ class Session:
             from deedbook.ledger.recovery import close_lost
 
             close_lost(self.ledger, read(Path(self.ledger.place)))
-        if self._context is not None and self._context.is_live:
-            self._context.halt(reason)
+        if self._runs is not None:
+            self._runs.halt(reason)
         self.hooks.session_stop(self.principal, self._root, ok=ok)
         self._before_end(self)
         self._write("session.end", "runtime", {"ok": ok, "reason": reason}, self._root, principal=None, durable=True)
@@ -274,9 +275,14 @@ class Session:
         from .prompts import PromptRun
 
         run = PromptRun(
-            self.bindings, self.hooks, self.door, self.principal, self.caller, self.note, self.record_prompt
-        )
+            self.bindings, self.hooks, self.door, self.principal, self.caller, self.note, self.record_prompt,
+            self.context,
+        )  # fmt: skip
         return run.run(fired)
+
+    def context(self, run: str) -> "RunContext | None":
+        """Return the context of a run of this session, by the span of its ``flow.call``, as it is now."""
+        return self._runs.context(run) if self._runs is not None else None
 
     def _with_prompt(self, prompt: str, go: Callable[[HookResult], Result[T]]) -> Result[T]:
         """Ask the hooks about *prompt*, and call *go* with the result."""
@@ -298,19 +304,18 @@ class Session:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _ctx(self, ticket: Ticket) -> CallCtx:
-        return CallCtx(self.door, ticket, self._show)
+    def _invoke(self, ticket: Ticket) -> Any:
+        return ticket.bound.handler(ticket.args, CallCtx(self.door, ticket, self._show))
 
-    def _memory_call(self, ticket: Ticket) -> MemoryCall:
-        return MemoryCall(self.door, ticket, self._show, self._own)
+    def _invoke_memory(self, ticket: Ticket) -> Any:
+        return ticket.bound.handler(ticket.args, MemoryCall(self.door, ticket, self._show, self._own))
 
-    def _flow_run(self, ticket: Ticket) -> "FlowRun":
-        from .runs import FlowRun
+    def _invoke_flow(self, ticket: Ticket) -> Any:
+        from .runs import FlowRun, Runs
 
-        before = self._context.context if self._context else None
-        run = FlowRun(self.door, ticket, self._show, self._schemas, before, self.hooks)
-        self._context = run.context
-        return run
+        if self._runs is None:
+            self._runs = Runs()
+        return FlowRun(self.door, ticket, self._show, self._schemas, self.hooks, self._runs).invoke()
 
     def _write(
         self, event_type: str, actor: str, payload: Object, cause: str | None, *,

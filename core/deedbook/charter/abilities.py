@@ -11,6 +11,7 @@ from typing import Any, Final
 from deedbook.contract import PATHS, AbilityDeclaration, Object
 from deedbook.format.entries import TOOLS
 from deedbook.format.errors import describe
+from deedbook.policy.bound import RUN_REFERENCE
 from deedbook.policy.conditions import glob_test, too_large
 from deedbook.policy.match import EFFECTS
 from deedbook.workspace.declarations import AbilitySource, Profile, Workspace
@@ -22,8 +23,16 @@ KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": 
 """Kind of plugin, and the kind of ability that it makes."""
 
 _OBJECT: Final[Object] = MappingProxyType({"type": "object"})
-"""Output schema of a provider that declares none. The completion contract checks the result."""
 _MOMENTS: Final = (("pre_create", "PreAbilityCreate"), ("pre_call", "PreToolUse"), ("post_call", "PostToolUse"))
+
+
+def result_schema(linked: LoadedPlugin) -> Object:
+    """Return the schema of a plugin's results.
+
+    The completion contract checks those of a provider. A flow without ``gives`` returns a reference to its context.
+    """
+    gives: Object | None = linked.spec.gives
+    return gives if gives is not None else RUN_REFERENCE if linked.offer.kind == "flow" else _OBJECT
 
 
 class AbilityCompiler:
@@ -132,9 +141,7 @@ class AbilityCompiler:
             "plugin": [offer.kind, offer.name],
             "settings": dict(settings),
             "takes": self._linker.schema(spec.takes, declaration_place(linked, "takes")),
-            "gives": self._linker.schema(
-                _OBJECT if spec.gives is None else spec.gives, declaration_place(linked, "gives")
-            ),
+            "gives": self._linker.schema(result_schema(linked), declaration_place(linked, "gives")),
             "effects": spec.effects,
             "interruptible": spec.interruptible,
         }
@@ -167,7 +174,7 @@ class AbilityCompiler:
         """
         schema = {} if source.schema_out is True else source.schema_out
         silent = (
-            accepts_everything(linked.spec.gives or {})
+            accepts_everything(result_schema(linked))
             and accepts_everything(schema or {})
             and source.schema_out is not True
         )
@@ -179,7 +186,7 @@ class AbilityCompiler:
     def _check_narrowing(self, schema: Object | None, linked: LoadedPlugin, side: str, where: Locator) -> str | None:
         """Return the digest of a schema in YAML. Allowing more than the plugin's schema is a fault."""
         digest = self._linker.schema(schema, where)
-        wide: Object = getattr(linked.spec, side)
+        wide: Object = linked.spec.takes if side == "takes" else result_schema(linked)
         if digest is None or schema is None or accepts_everything(wide):
             return digest
         key = (digest, linked.offer.kind, linked.offer.name, side)

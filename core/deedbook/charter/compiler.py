@@ -212,11 +212,18 @@ class _Compiler:
         elif flow is not None and "flow" not in abilities[flow].handler:
             why = f"{flow!r} is no flow; name an ability with handler: {{flow: …}}"
             self.linker.refuse("BINDING_INVALID", why, self._place("flow"))
+        elif flow is not None and not self._keeps_context(abilities[flow].handler["flow"]):
+            why = f"{flow!r} is standalone (its plugin declares gives); a profile needs a flow that keeps a context"
+            self.linker.refuse("BINDING_INVALID", why, self._place("flow"))
         for role in self.profile.roles:
             self.linker.check_name("role", role, roles, self._place("roles", role))
         if flow is not None and roles and not self.profile.models:
             why = f"no models for the roles {', '.join(sorted(roles))}; add models: {{standard: {{provider: …}}}}"
             self.linker.refuse("BINDING_INVALID", why, self._place())
+
+    def _keeps_context(self, plugin: str) -> bool:
+        linked = self.linker.get("flow", plugin)
+        return linked is None or linked.spec.gives is None
 
     def _place(self, *keys: str) -> str:
         return profile_place(self.workspace.profile, *keys)

@@ -20,7 +20,7 @@ from deedbook.format.schema import Schemas, Validator, Violation, foreign
 from deedbook.plugins.host import masker_of
 from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE, AbilityTable, BoundAbility, Scope, event_names
+from deedbook.policy.bound import DURABLE, RUN_REFERENCE_DIGEST, AbilityTable, BoundAbility, Scope, event_names
 from deedbook.policy.charter import Charter, identity, is_asynchronous
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
@@ -255,6 +255,7 @@ class JudgingBinder:
             observers=self._gates("PostToolUse", facts, entry["hooks"].get("post_call", [])),
             creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
+            keeps_context=entry["kind"] == "flow" and entry["gives"] == RUN_REFERENCE_DIGEST,
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,
             event_names=event_names(entry["kind"], name),
             scope_violation=self._zone_test(entry),

@@ -4,7 +4,7 @@ A plugin imports from here, or from `deedbook`, and from no other module of the 
 of tools, providers, hooks, policy kinds and skill loaders, `flow.py` that of flows, `lifecycle.py` the events of hooks.
 """
 
-from .flow import Agent, Context, Run
+from .flow import MODES, Agent, Branch, Context, Run, RunState
 from .plugins import (
     ALLOW,
     PATHS,
@@ -56,9 +56,11 @@ from .plugins import (
 
 __all__ = [
     "ALLOW",
+    "MODES",
     "PATHS",
     "AbilityDeclaration",
     "Agent",
+    "Branch",
     "Call",
     "Closable",
     "Context",
@@ -92,6 +94,7 @@ __all__ = [
     "Route",
     "Routes",
     "Run",
+    "RunState",
     "RunningProgram",
     "Secret",
     "Shared",

@@ -1,12 +1,26 @@
-"""The contract of flows, version 1: what an orchestration receives in addition to a `contracts.Ctx`.
+"""The contract of flows, version 2: what an orchestration receives in addition to a `contracts.Ctx`.
 
-A flow is a class like every plugin (``deedbook.flows``). Its handler is called with a `Run`: the roles, the session's
-typed state, and methods that record the run.
+A flow is a class like every plugin (``deedbook.flows``). Its handler is called with a `Run`: the roles, the run's typed
+state, and methods that record the run. There are two kinds:
+
+- A flow whose spec has no ``gives`` writes its state to ``run.context`` and returns ``None``. Its caller gets a
+  reference, ``{"context": RUN}``, and reads the context: reply, end state and report stand there and nowhere else.
+- A flow whose spec has ``gives`` is standalone. It has no context (``run.context`` is ``None``) and returns its result.
+
+A run may be interrupted and resumed. Then the flow is called again and gets the recorded answers until it makes a
+request that has no record. So a flow takes time, random numbers and ids from the run, and makes the same requests when
+it gets the same answers.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
 
 from .plugins import Ctx, Json, Object, Skill
+
+MODES: Final = ("interactive", "autofix", "report-only", "headless")
+"""How a session runs: with a person there, mending what it may, without changes, or with nobody there."""
 
 
 class Agent(Protocol):
@@ -35,30 +49,34 @@ class Agent(Protocol):
 
 
 class Context(Protocol):
-    """The session's typed state. Each method records one ``context.*`` event and returns ``None``.
+    """The run's typed state. Each method records one ``context.*`` event and returns ``None``.
 
     CREATED → CLARIFIED → SCOPED → PLANNED → EXECUTING → VERIFYING → COMPLETED, or FAILED, HALTED, NEEDS_HUMAN; from
-    VERIFYING back to EXECUTING is rework. A move that the machine does not know raises `Failed` (``SCHEMA_VIOLATION``).
+    CLARIFIED a plan may follow at once, and from VERIFYING back to EXECUTING is rework. A move that the machine does
+    not know raises `Failed` (``SCHEMA_VIOLATION``), which names the legal ones, and records nothing.
     """
 
     @property
     def state(self) -> str:
         """The present state's name."""
 
+    def read(self) -> "RunState":
+        """Return the state as it is now; changing it changes nothing."""
+
     def clarify(self, clarification: Object) -> None:
         """Move to CLARIFIED with the clarified request."""
 
-    def scope(self, scope: Object) -> None:
+    def set_scope(self, scope: Object) -> None:
         """Move to SCOPED with the limits of the work."""
 
     def plan(self, plan: Object) -> None:
         """Move to PLANNED with the steps."""
 
-    def execute(self) -> None:
+    def begin_execution(self) -> None:
         """Move to EXECUTING, for the first time or again."""
 
     def verify(self, report: Object) -> None:
-        """Move to VERIFYING with the report of the work."""
+        """Record the report (``worker_report_v1``) as ``worker.report``, and move to VERIFYING."""
 
     def complete(self, verification: Object) -> None:
         """Move to COMPLETED with the verification that passed."""
@@ -70,18 +88,60 @@ class Context(Protocol):
         """Move to HALTED."""
 
     def need_human(self, reason: str) -> None:
-        """Move to NEEDS_HUMAN."""
+        """Move to NEEDS_HUMAN: a person has to take over."""
 
     def note(self, event_type: str, data: Object) -> None:
         """Add an entry to the execution log, without a move."""
 
 
-class Run(Ctx, Protocol):
-    """The argument of a flow: a `Ctx` with roles and records; *signals* are those of the prompt."""
+class RunState(Protocol):
+    """The state of a run, as `Run.read_context` returns it; it does not change any more.
 
-    context: Context
+    *reply* is the output of the report of a completed run, otherwise the reason of its end.
+    """
+
+    run: str
+    parent: str | None
+    state: str
+    task: Json
+    source: Json
+    clarification: Object | None
+    scope: Object | None
+    plan: Object | None
+    attempts: int
+    report: Object | None
+    verification: Object | None
+    reason: Json
+    log: Sequence[Any]
+
+    @property
+    def reply(self) -> str:
+        """The text for the person who asked."""
+
+
+@attrs.frozen
+class Branch:
+    """One branch of `Run.parallel`: its *name* in the record, and its *work*, which gets a run of its own.
+
+    With *allowed*, the branch may use only these abilities of the run's scope.
+    """
+
+    name: str
+    work: "Callable[[Run], Json]"
+    allowed: Collection[str] | None = None
+
+
+class Run(Ctx, Protocol):
+    """The argument of a flow: a `Ctx` with roles and records; *signals* are those of the prompt.
+
+    *mode* is that of the session, one of `MODES`.
+    """
+
+    context: Any
+    """A `Context`, or ``None`` in a standalone flow and inside a branch."""
     skill: Skill | None
     signals: Object
+    mode: str
 
     def fire(self, event: str, subject: Object) -> Object:
         """Ask the hooks of an event that flows fire, and return the *subject* as they leave it; raises `Failed`."""
@@ -95,3 +155,27 @@ class Run(Ctx, Protocol):
         The payload is checked against the schema of its type. Raises `Failed` (``NOT_AVAILABLE``,
         ``SCHEMA_VIOLATION``).
         """
+
+    def answer(self, text: str) -> None:
+        """Take the context through its remaining states to COMPLETED, with a report whose output is *text*.
+
+        For a flow that has no stages of its own.
+        """
+
+    def read_context(self, result: Json) -> RunState:
+        """Return the context that *result* refers to: what `call` returned for a flow that keeps one."""
+
+    def parallel(self, branches: Sequence[Branch]) -> list[Json]:
+        """Run the branches side by side, each on a thread and with a run of its own, and return their results in order.
+
+        All branches end before the first failure, in their order, is raised.
+        """
+
+    def now(self) -> str:
+        """Return the recorded time (RFC 3339, UTC, milliseconds)."""
+
+    def random(self) -> float:
+        """Return a recorded random number, at least 0 and less than 1."""
+
+    def new_id(self) -> str:
+        """Return a recorded id of 32 hexadecimal digits that nothing else has."""

@@ -60,7 +60,8 @@ class HandlerSpec:
     """The declaration of a tool, a provider or a flow.
 
     *settings*, *takes* and *gives* are JSON Schemas (draft 2020-12) for the ability's ``with:``, its arguments and its
-    result. A tool and a flow need *gives*; ``{}`` leaves it to ``schema_out`` in YAML. YAML may narrow *takes* and
+    result. A tool needs *gives*; ``{}`` leaves it to ``schema_out`` in YAML. A flow with *gives* is standalone, without
+    it the flow keeps a context (`flow`). YAML may narrow *takes* and
     *gives* and raise *effects*, never the reverse. *interruptible* makes ``timeout_ms`` a limit; otherwise it only
     marks a late result. *reconciles*: the handler is also a `Reconciler`. *check* finds faults that no schema can
     express, when the charter is compiled: it yields each as a JSON pointer into the ability's YAML (``/with/argv/2``)

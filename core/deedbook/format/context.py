@@ -1,23 +1,24 @@
 """RunContext: a run's typed state, the fold of its ``context.*`` events and of nothing else.
 
-`advance` is the state machine. The `Recorder` asks it before it appends, and the `ContextFold` asks it again when the
-events are read, so both have the same state. Code that uses a context writes to it and returns ``None``; there is no
-second result that could differ.
+A run is one call of a flow. Its context is named by the span of that ``flow.call``, under which its events stand, so
+that a flow called by a flow has a context of its own. `advance` is the state machine. The `Recorder` asks it before it
+appends, and the `ContextFold` asks it again when the events are read, so both have the same state. Code that uses a
+context writes to it and returns ``None``; there is no second result that could differ.
 
     CREATED → CLARIFIED → SCOPED → PLANNED → EXECUTING → VERIFYING → COMPLETED
-                                                 ↑───────────┘ rework
-    from every state before COMPLETED: → FAILED, HALTED, NEEDS_HUMAN
+                  └───────────────────↑          ↑───────────┘ rework
+    from every state before COMPLETED: → FAILED, HALTED, NEEDS_HUMAN; from NEEDS_HUMAN back to the state before
 
 A bundle (`save`, `load`) hands a context over: it names the ledger's head at that moment, and what `load` returns is
 the ledger's own fold, given only if the bundle says the same, byte for byte.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypeAlias, overload
 
 import attrs
 
@@ -41,9 +42,11 @@ State: TypeAlias = Literal[
     "NEEDS_HUMAN",
 ]
 LIVE: Final[frozenset[str]] = frozenset({"CREATED", "CLARIFIED", "SCOPED", "PLANNED", "EXECUTING", "VERIFYING"})
-"""The states that another state may follow; in the others a run has ended."""
+"""The states in which a run works; in NEEDS_HUMAN it waits, in the others it has ended."""
 ABSENT: Final = "ABSENT"
 """The value of `Recorder.state` before ``context.created``."""
+REPORT: Final = "worker.report"
+"""The event that holds a report; ``context.verifying`` names its span."""
 
 _MAX_LINE: Final = MAX_PAYLOAD + 4096
 _HASH_KEY: Final = len(b',"envelope_hash":"')
@@ -62,16 +65,16 @@ MOVES: Final[Mapping[str, Move]] = MappingProxyType(
     {
         "context.clarified": Move(frozenset({"CREATED"}), "CLARIFIED", "clarification"),
         "context.scoped": Move(frozenset({"CLARIFIED"}), "SCOPED", "scope"),
-        "context.planned": Move(frozenset({"SCOPED"}), "PLANNED", "plan"),
+        "context.planned": Move(frozenset({"CLARIFIED", "SCOPED"}), "PLANNED", "plan"),
         "context.executing": Move(frozenset({"PLANNED", "VERIFYING"}), "EXECUTING", "attempt"),
         "context.verifying": Move(frozenset({"EXECUTING"}), "VERIFYING", "report"),
         "context.completed": Move(frozenset({"VERIFYING"}), "COMPLETED", "verification"),
-        "context.failed": Move(LIVE, "FAILED", "reason"),
-        "context.halted": Move(LIVE, "HALTED", "reason"),
+        "context.failed": Move(LIVE | {"NEEDS_HUMAN"}, "FAILED", "reason"),
+        "context.halted": Move(LIVE | {"NEEDS_HUMAN"}, "HALTED", "reason"),
         "context.needs_human": Move(LIVE, "NEEDS_HUMAN", "reason"),
     }
 )
-"""Every transition but the first; ``context.noted`` changes no state."""
+"""Every transition to a fixed state; ``context.resumed`` leads back to the state before NEEDS_HUMAN."""
 
 
 @attrs.frozen
@@ -82,14 +85,58 @@ class LogEntry:
     data: Object
 
 
+class ExecutionLog(Sequence[LogEntry]):
+    """An immutable list of entries whose `add` takes constant time: logs that grew from each other share a list."""
+
+    __slots__ = ("_entries", "_size")
+
+    def __init__(self, entries: list[LogEntry] | None = None) -> None:
+        self._entries = [] if entries is None else entries
+        self._size = len(self._entries)
+
+    def add(self, entry: LogEntry) -> "ExecutionLog":
+        """Return the log with one more entry."""
+        entries = self._entries if self._size == len(self._entries) else self._entries[: self._size]
+        entries.append(entry)
+        return ExecutionLog(entries)
+
+    @overload
+    def __getitem__(self, index: int) -> LogEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LogEntry]: ...
+    def __getitem__(self, index: int | slice) -> LogEntry | Sequence[LogEntry]:
+        return self._entries[: self._size][index] if isinstance(index, slice) else self._entries[self._at(index)]
+
+    def _at(self, index: int) -> int:
+        place = index + self._size if index < 0 else index
+        if not 0 <= place < self._size:
+            raise IndexError(f"entry {index} of a log with {self._size}")
+        return place
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExecutionLog) and self[:] == other[:]
+
+    __hash__ = None  # type: ignore[assignment]  # its entries are JSON
+
+    def __repr__(self) -> str:
+        return f"ExecutionLog({self[:]!r})"
+
+
 @attrs.frozen(kw_only=True)
 class RunContext:
     """The state of one run and the artifact of each stage that it has passed.
 
-    *attempts* counts how often the work was started; *report* is the latest one; *reason* tells why a run ended without
-    completion. Read from a ledger, a sealed artifact is its ``{"$sealed": …, "size": …}``.
+    *run* is the span of its ``flow.call``, *parent* that of the run whose flow called this one. *attempts* counts how
+    often the work was started; *report* is the latest one; *reason* tells why a run ended without completion, or what
+    it waits for; *waiting* is then the state that it left. Read from a ledger, a sealed artifact is its
+    ``{"$sealed": …, "size": …}``.
     """
 
+    run: str = ""
+    parent: str | None = None
     state: State
     task: Json
     source: Json
@@ -100,26 +147,44 @@ class RunContext:
     report: Object | None = None
     verification: Object | None = None
     reason: Json = None
-    log: tuple[LogEntry, ...] = ()
+    waiting: State | None = None
+    log: ExecutionLog = attrs.field(factory=ExecutionLog)
+
+    @property
+    def reply(self) -> str:
+        """The run's answer: the output of its report once it has completed, before that the reason of its end."""
+        output = self.report.get("output") if self.report and self.state == "COMPLETED" else self.reason
+        return output if isinstance(output, str) else "" if output is None else encode(output).decode()
 
     def as_json(self) -> dict[str, Any]:
         """Return the whole state as a JSON object that shares nothing with it."""
-        whole = attrs.asdict(self)
-        return {**whole, "log": list(whole["log"])}
+        whole = {field.name: getattr(self, field.name) for field in attrs.fields(RunContext)}
+        return copy.deepcopy({**whole, "log": [attrs.asdict(each) for each in self.log]})
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
 
 
-def advance(context: RunContext | None, event_type: str, payload: Object) -> Result[RunContext]:
-    """Return the state after one ``context.*`` event, or an `Err` (``SCHEMA_VIOLATION``) for an illegal transition."""
+def advance(context: RunContext | None, event_type: str, payload: Object, *, run: str = "") -> Result[RunContext]:
+    """Return the state after one ``context.*`` event, or an `Err` (``SCHEMA_VIOLATION``) for an illegal transition.
+
+    *run* is the span of the run's ``flow.call``. A payload of ``context.verifying`` has the report itself here.
+    """
     if event_type == "context.created":
-        return _create(context, payload)
+        return _create(context, payload, run)
     if context is None:
         return _refuse(event_type, "there is no context yet; context.created comes first")
     if event_type == "context.noted":
         return _note(context, payload)
+    if event_type == "context.resumed":
+        return _resume(context)
     return _move(context, event_type, payload)
+
+
+def legal_moves(state: str) -> list[str]:
+    """Return the transitions that may follow *state*, as event types."""
+    moves = [event_type for event_type, move in MOVES.items() if state in move.since]
+    return [*moves, "context.resumed"] if state == "NEEDS_HUMAN" else moves
 
 
 def _move(context: RunContext, event_type: str, payload: Object) -> Result[RunContext]:
@@ -127,27 +192,35 @@ def _move(context: RunContext, event_type: str, payload: Object) -> Result[RunCo
     if move is None:
         return _refuse(event_type, "the machine knows no such move")
     if context.state not in move.since:
-        return _refuse(event_type, f"the context is {context.state}; expected {' or '.join(sorted(move.since))}")
+        return _refuse_state(context, event_type, move.since)
     if move.keeps not in payload:
         return _refuse(event_type, f'the payload has no "{move.keeps}"')
     if move.keeps == "attempt":
         return _execute(context, payload["attempt"])
-    return Ok(attrs.evolve(context, state=move.to, **{move.keeps: payload[move.keeps]}))
+    left = context.state if move.to == "NEEDS_HUMAN" else None
+    return Ok(attrs.evolve(context, state=move.to, waiting=left, **{move.keeps: payload[move.keeps]}))
 
 
-def _create(context: RunContext | None, payload: Object) -> Result[RunContext]:
-    if context is not None and context.state in LIVE:
-        return _refuse("context.created", f"the context is {context.state}; a new one begins when a run has ended")
+def _create(context: RunContext | None, payload: Object, run: str) -> Result[RunContext]:
+    if context is not None:
+        return _refuse("context.created", f"the context is {context.state}; a run has one context")
     if not {"task", "source"} <= payload.keys():
         return _refuse("context.created", 'the payload needs "task" and "source"')
-    return Ok(RunContext(state="CREATED", task=payload["task"], source=payload["source"]))
+    parent = payload.get("parent")
+    return Ok(RunContext(run=run, parent=parent, state="CREATED", task=payload["task"], source=payload["source"]))
 
 
 def _note(context: RunContext, payload: Object) -> Result[RunContext]:
     if not {"event_type", "data"} <= payload.keys():
         return _refuse("context.noted", 'the payload needs "event_type" and "data"')
     note = LogEntry(payload["event_type"], payload["data"])
-    return Ok(attrs.evolve(context, log=(*context.log, note)))
+    return Ok(attrs.evolve(context, log=context.log.add(note)))
+
+
+def _resume(context: RunContext) -> Result[RunContext]:
+    if context.waiting is None:
+        return _refuse_state(context, "context.resumed", frozenset({"NEEDS_HUMAN"}))
+    return Ok(attrs.evolve(context, state=context.waiting, waiting=None, reason=None))
 
 
 def _execute(context: RunContext, attempt: Json) -> Result[RunContext]:
@@ -157,25 +230,83 @@ def _execute(context: RunContext, attempt: Json) -> Result[RunContext]:
     return Ok(attrs.evolve(context, state="EXECUTING", attempts=due))
 
 
+def _refuse_state(context: RunContext, event_type: str, since: frozenset[str]) -> Err:
+    legal = ", ".join(legal_moves(context.state)) or "none, the run has ended"
+    expected = " or ".join(sorted(since))
+    return _refuse(event_type, f"the context is {context.state}; expected {expected}. Legal from here: {legal}")
+
+
 def _refuse(event_type: str, why: str) -> Err:
     return Err(fault("SCHEMA_VIOLATION", f"{event_type} is not possible: {why}"))
+
+
+# --- the reader -------------------------------------------------------------------------------------------------------
+
+
+class RunContexts(Mapping[str, RunContext]):
+    """The contexts of a session by run, in the order of their creation; *latest* is the one that changed last."""
+
+    def __init__(self) -> None:
+        self.latest: RunContext | None = None
+        self._contexts: dict[str, RunContext] = {}
+        self._reports: dict[str, Object] = {}
+
+    @property
+    def latest_state(self) -> str | None:
+        """The state of the context that changed last."""
+        return self.latest.state if self.latest else None
+
+    def __getitem__(self, run: str) -> RunContext:
+        return self._contexts[run]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._contexts)
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    def take(self, event: Event) -> Result[RunContext]:
+        """Apply one ``context.*`` event; an `Err` for an illegal transition."""
+        run, payload = event.parent or "", event.payload
+        if event.type == "context.verifying" and payload.get("schema_version") == "v2":
+            report = self._reports.pop(str(payload.get("report")), None)
+            if report is None:
+                return _refuse(event.type, f"no {REPORT} has the span {payload.get('report')!r}")
+            payload = {**payload, "report": report}
+        outcome = advance(self._find(run, event), event.type, payload, run=run)
+        if isinstance(outcome, Ok):
+            self.latest = self._contexts[outcome.value.run] = outcome.value
+        return outcome
+
+    def keep_report(self, event: Event) -> None:
+        """Keep a report until ``context.verifying`` names it."""
+        self._reports[event.span] = event.payload
+
+    def _find(self, run: str, event: Event) -> RunContext | None:
+        """Return the context of *run*; events of version 1 may stand elsewhere, then the latest context is meant."""
+        found = self._contexts.get(run)
+        old = "schema_version" not in event.payload
+        if old and event.type == "context.created":
+            return self.latest if self.latest is not None and self.latest.state in LIVE else None
+        return self.latest if old and found is None else found
 
 
 class ContextFold:
     """The fold of ``context.*`` events; events of other types leave the state as it is."""
 
-    def start(self) -> RunContext | None:
-        """Return ``None``: there is no context before ``context.created``."""
-        return None
+    def start(self) -> RunContexts:
+        """Return the state before the first event: no context."""
+        return RunContexts()
 
-    def step(self, state: RunContext | None, event: Event) -> RunContext | None:
+    def step(self, state: RunContexts, event: Event) -> RunContexts:
         """Return the state after *event*; an illegal move raises `LedgerError` (``LEDGER_UNSOUND``)."""
-        if not event.type.startswith("context."):
-            return state
-        outcome = advance(state, event.type, event.payload)
-        if isinstance(outcome, Err):
-            raise _unsound(outcome.error.message, place=f"event {event.seq}")
-        return outcome.value
+        if event.type == REPORT:
+            state.keep_report(event)
+        elif event.type.startswith("context."):
+            outcome = state.take(event)
+            if isinstance(outcome, Err):
+                raise _unsound(outcome.error.message, place=f"event {event.seq}")
+        return state
 
 
 # --- the writer -------------------------------------------------------------------------------------------------------
@@ -184,15 +315,22 @@ class ContextFold:
 class Recorder:
     """The only writer of a context, passed to flows as `flow.Context`.
 
-    Each method checks its transition, appends one event through *append* and returns ``None``. It raises `Failed` with
-    ``SCHEMA_VIOLATION`` for an illegal transition, with ``INTAKE_REFUSED`` for a value that cannot be recorded. Then,
-    and when *append* raises, nothing has changed. With *context*, a folded one, the run continues from there.
+    Each method checks its transition, appends one event through *append*, which returns its span, and returns ``None``.
+    It raises `Failed` with ``SCHEMA_VIOLATION`` for an illegal transition, with ``INTAKE_REFUSED`` for a value that
+    cannot be recorded. Then, and when *append* raises, nothing has changed. *run* is the span of the flow's call,
+    *parent* that of the run around it.
     """
 
-    def __init__(self, append: Callable[[str, Object], None], context: RunContext | None = None) -> None:
+    def __init__(self, append: Callable[[str, Object], str], *, run: str = "", parent: str | None = None) -> None:
         self._append = append
-        self._context = context
+        self._run, self._parent = run, parent
+        self._context: RunContext | None = None
         self._lock = Lock()
+
+    @property
+    def parent(self) -> str | None:
+        """The run whose flow called this one."""
+        return self._parent
 
     @property
     def state(self) -> str:
@@ -201,7 +339,7 @@ class Recorder:
 
     @property
     def is_live(self) -> bool:
-        """Whether the run has not ended."""
+        """Whether the run works: it has neither ended nor waits for a person."""
         return self.state in LIVE
 
     @property
@@ -209,15 +347,22 @@ class Recorder:
         """A copy of the current state; changing its artifacts changes nothing here."""
         return copy.deepcopy(self._context)
 
+    def read(self) -> RunContext:
+        """Return a copy of the current state; raises `Failed` (``SCHEMA_VIOLATION``) before `create`."""
+        if self._context is None:
+            raise Failed("SCHEMA_VIOLATION", "there is no context yet; context.created comes first")
+        return copy.deepcopy(self._context)
+
     def create(self, task: Json, source: str) -> None:
         """Begin: move to CREATED with the request and its channel."""
-        self._record("context.created", {"task": task, "source": source})
+        created = {"task": task, "source": source, "parent": self._parent, "schema_version": "v2"}
+        self._record("context.created", created)
 
     def clarify(self, clarification: Object) -> None:
         """Move to CLARIFIED with the clarified request."""
         self._record("context.clarified", {"clarification": dict(clarification)})
 
-    def scope(self, scope: Object) -> None:
+    def set_scope(self, scope: Object) -> None:
         """Move to SCOPED with the limits of the work."""
         self._record("context.scoped", {"scope": dict(scope)})
 
@@ -225,14 +370,19 @@ class Recorder:
         """Move to PLANNED with the steps."""
         self._record("context.planned", {"plan": dict(plan)})
 
-    def execute(self) -> None:
+    def begin_execution(self) -> None:
         """Move to EXECUTING, for the first time or again; the attempt is counted."""
         attempts = self._context.attempts if self._context else 0
         self._record("context.executing", {"attempt": attempts + 1})
 
     def verify(self, report: Object) -> None:
-        """Move to VERIFYING with the report of the work."""
-        self._record("context.verifying", {"report": dict(report)})
+        """Move to VERIFYING with the report of the work, which is recorded as ``worker.report``."""
+        told = decode(_admit(report))
+        with self._lock:
+            left = self._advance("context.verifying", {"report": told})
+            span = self._append(REPORT, told)
+            self._append("context.verifying", {"report": span, "schema_version": "v2"})
+            self._context = left
 
     def complete(self, verification: Object) -> None:
         """Move to COMPLETED with the verification that passed."""
@@ -250,6 +400,10 @@ class Recorder:
         """Move to NEEDS_HUMAN."""
         self._record("context.needs_human", {"reason": reason})
 
+    def resume(self) -> None:
+        """Move from NEEDS_HUMAN back to the state before it."""
+        self._record("context.resumed", {"state": self._context.waiting if self._context else None})
+
     def note(self, event_type: str, data: Object) -> None:
         """Add an entry to the execution log, in any state, without a transition."""
         self._record("context.noted", {"event_type": event_type, "data": dict(data)})
@@ -257,16 +411,20 @@ class Recorder:
     def _record(self, event_type: str, payload: Object) -> None:
         raw = _admit(payload)
         with self._lock:
-            outcome = advance(self._context, event_type, decode(raw))
-            if isinstance(outcome, Err):
-                raise Failed(outcome.error.code, outcome.error.message)
+            left = self._advance(event_type, decode(raw))
             self._append(event_type, decode(raw))
-            self._context = outcome.value
+            self._context = left
+
+    def _advance(self, event_type: str, payload: Object) -> RunContext:
+        outcome = advance(self._context, event_type, payload, run=self._run)
+        if isinstance(outcome, Err):
+            raise Failed(outcome.error.code, outcome.error.message)
+        return outcome.value
 
 
 def _admit(payload: Object) -> bytes:
     try:
-        return admit(payload)
+        return admit(dict(payload))
     except IntakeError as problem:
         raise Failed(problem.error.code, str(problem)) from None
 
@@ -294,23 +452,27 @@ def load(path: Path, ledger: Path | None = None) -> RunContext:
     """
     with Folder.at(path.parent) as folder:
         raw = folder.read(path.name, limit=MAX_BYTES)
-    head = _head(raw, path)
+    head, run = _head(raw, path)
     ledger = ledger or path.parent / ".events.jsonl"
     with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as lines:
-        context = _fold_to(head, _check_lines(lines, ledger), ledger)
+        context = _fold_to(head, run, _check_lines(lines, ledger), ledger)
     if context is None or _bundle(context, head) != raw:
         raise _unsound("the bundle differs from the ledger; fold the ledger instead", place=str(path))
     return context
 
 
 def _bundle(context: RunContext, head: str) -> bytes:
-    return encode({"schema_version": "v1", "head": head, "context": context.as_json()})
+    return encode({"schema_version": "v2", "head": head, "context": context.as_json()})
 
 
-def _head(raw: bytes, path: Path) -> str:
-    told = _unsound("not a bundle of a context; expected an object with a head", place=str(path))
+def _head(raw: bytes, path: Path) -> tuple[str, str]:
+    """Return the head and the run that a bundle names."""
+    told = _unsound("not a bundle of a context; expected an object with a head and a context", place=str(path))
     try:
-        return str(parse_payload(raw)["head"])
+        bundle = parse_payload(raw)
+        if bundle["schema_version"] != "v2":
+            raise _unsound("a bundle of another version; save it again with this version", place=str(path))
+        return str(bundle["head"]), str(bundle["context"]["run"])
     except IntakeError as problem:
         raise LedgerError(*told.errors, problem.error) from None
     except (KeyError, TypeError):
@@ -324,19 +486,19 @@ class _Line(NamedTuple):
     event: Event | None
 
 
-def _fold_to(head: str, lines: Iterable[_Line], ledger: Path) -> RunContext | None:
-    """Fold up to the line whose hash is *head*, and check that the context has not changed since."""
+def _fold_to(head: str, run: str, lines: Iterable[_Line], ledger: Path) -> RunContext | None:
+    """Fold up to the line whose hash is *head*, and check that the context of *run* has not changed since."""
     fold = ContextFold()
-    context = fold.start()
+    contexts = fold.start()
     found = False
     for line in lines:
-        if found and line.event:
+        if found and line.event and line.event.parent == run:
             raise _unsound("the context has moved on since the bundle was saved; save it again", place=str(ledger))
-        context = fold.step(context, line.event) if line.event else context
+        contexts = fold.step(contexts, line.event) if line.event else contexts
         found = found or line.hash == head
     if not found:
         raise _unsound(f"no line has the bundle's head {head[:64]}", place=str(ledger))
-    return context
+    return contexts.get(run)
 
 
 def _check_lines(lines: BinaryIO, ledger: Path) -> Iterator[_Line]:
@@ -359,7 +521,7 @@ def _check_lines(lines: BinaryIO, ledger: Path) -> Iterator[_Line]:
 
 
 def _event(part: Mapping[str, str], payload: bytes, place: str) -> Event | None:
-    if not part["event_type"].startswith("context."):
+    if not part["event_type"].startswith("context.") and part["event_type"] != REPORT:
         return None
     try:
         said = decode(payload)

@@ -148,6 +148,13 @@ def _violated(payload: Object) -> str:
     return f"{show(payload.get('subject'))} of {show(payload.get('name'))}: {'; '.join(faults)}"
 
 
+def _verifying(payload: Object) -> str:
+    """Return the text of a report, or where it stands (version 2)."""
+    if payload.get("schema_version") == "v2":
+        return f"the report of span {show(payload.get('report'))}"
+    return show(dict(payload))
+
+
 def _requested(payload: Object) -> str:
     return f"{show(payload.get('name'))}: {show(payload.get('reason'))} ({show(payload.get('approval'))[:8]})"
 
@@ -278,6 +285,9 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "agent.reply": _text("reply"),
         "agent.transition": _transition,
         "worker.report": _text("output"),
+        "context.verifying": _verifying,
+        "run.value": _intent("kind", "value"),
+        "run.branch": _text("name"),
         "tool.call": _intent("tool_name", "args"),
         "tool.result": _outcome("tool_name", "result"),
         "tool.error": _error("tool_name"),

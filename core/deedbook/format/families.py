@@ -30,7 +30,8 @@ LAYERS: Final[Mapping[str, str]] = MappingProxyType(
 class Family:
     """Event types with a common first part: their *layer*, and the rest of each name.
 
-    *intent* is the type that begins a call; *outcomes* are the types that end it, each under its intent.
+    *intent* is the type that begins a call; *outcomes* are the types that end it, each under its intent. *second* are
+    the types whose payload has a second version: it says ``"schema_version": "v2"``.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Family:
     types: tuple[str, ...]
     intent: str = ""
     outcomes: tuple[str, ...] = ()
+    second: tuple[str, ...] = ()
 
 
 FAMILIES: Final = (
@@ -60,9 +62,11 @@ FAMILIES: Final = (
         "context", "L3",
         (
             "created", "clarified", "scoped", "planned", "executing", "verifying", "completed", "failed", "halted",
-            "needs_human", "noted",
+            "needs_human", "resumed", "noted",
         ),
+        second=("created", "verifying"),
     ),
+    Family("run", "L3", ("value", "branch")),
     Family("persona", "L3", ("bound",)),
     # capabilities, behind the door; memory is one of their kinds
     Family(
@@ -104,7 +108,18 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
         for rest in family.types
     }
 )  # fmt: skip
-"""Every event type of these families, and the id of its payload's schema."""
+"""Every event type of these families, and the id of its payload's schema; `schema_of` knows further versions."""
+
+SECOND: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        f"{family.name}.{rest}": f"event_{family.name}_{rest}_v2"
+        for family in FAMILIES
+        for rest in family.second
+    }
+)  # fmt: skip
+"""The event types whose payload has a second version, and the id of its schema."""
+PAYLOAD_SCHEMAS: Final = (*CATALOGUE.values(), *SECOND.values())
+"""The ids of the schemas of all versions of payloads."""
 
 OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -119,6 +134,13 @@ PLUGIN_PREFIX: Final = "x."
 """The prefix of plugins' event types: ``x.<plugin>.<name>``."""
 
 _LAYER_OF: Final[Mapping[str, str]] = MappingProxyType({family.name: family.layer for family in FAMILIES})
+
+
+def schema_of(event_type: str, payload: Any) -> str | None:
+    """Return the id of the schema of a payload of the catalogue's types; a payload names its version from 2 on."""
+    if event_type in SECOND and isinstance(payload, Mapping) and payload.get("schema_version") == "v2":
+        return SECOND[event_type]
+    return CATALOGUE.get(event_type)
 
 
 def plugin_family(event_type: str) -> str:

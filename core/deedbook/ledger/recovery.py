@@ -30,12 +30,11 @@ def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
     told = list(events)
     entries = _outcomes(ledger, told)
     lost = len(entries)
-    context = fold(ContextFold(), told)
+    contexts = fold(ContextFold(), told)
     asked = _awaits_person(told)
     reason, end = (PARKED, "needs_human") if asked else (REASON, "halted")
-    if context is not None and context.state in LIVE:
-        cause = next((event.span for event in reversed(told) if event.type == "flow.call"), ledger.root)
-        entries.append(_entry(ledger, f"context.{end}", cause, {"reason": reason}))
+    works = [context for context in contexts.values() if context.state in LIVE]
+    entries += [_entry(ledger, f"context.{end}", each.run or ledger.root, {"reason": reason}) for each in works[::-1]]
     entries.append(_entry(ledger, "session.end", ledger.root, {"ok": False, "reason": reason}))
     ledger.append(entries, durable=True)
     return lost

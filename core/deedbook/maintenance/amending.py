@@ -10,7 +10,7 @@ from deedbook.format import events
 from deedbook.format.amendments import TYPE, Amendments, AmendmentsFold, InvalidPatch, apply_patch, value_at
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.families import CATALOGUE
+from deedbook.format.families import schema_of
 from deedbook.format.folds import fold
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
@@ -62,7 +62,7 @@ def _check(site: Site, schemas: Schemas, told: Amendments, event: Event, patch: 
         hidden = any(_is_hidden(before, event.payload, change["at"]) for change in patch)
     except InvalidPatch as problem:
         raise _refused(str(problem), place) from None
-    kind = CATALOGUE.get(event.type)
+    kind = schema_of(event.type, after)
     faults = schemas.validator(kind).violations(after) if kind else ()
     if faults:
         raise _refused(f"the result would be no valid {event.type}: {'; '.join(map(str, faults[:3]))}", place)

@@ -57,7 +57,7 @@ def find_misfits(kind: str, made: Any) -> Iterator[str]:
     if _is_read_otherwise(made):
         yield "its metaclass changes how it is read or called; a plugin is a plain class"
     if type(spec) is wanted:
-        yield from _spec_problems(spec, silent=kind not in ("tool", "flow"))
+        yield from _spec_problems(spec, silent=kind != "tool")
     else:
         yield f"its `spec` is {type(spec).__name__}, not a {wanted.__name__}"
     yield from _argument_problems(made, made.__name__, ("settings", "host"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
@@ -52,6 +53,16 @@ class Scope:
         return f"{self.why}: {pointers} has to be one command that fits {patterns}, without {commands.SHELL}"
 
 
+RUN_REFERENCE: Final[Object] = MappingProxyType(
+    {
+        "type": "object",
+        "required": ["context"],
+        "properties": {"context": {"type": "string"}},
+        "additionalProperties": False,
+    }
+)
+"""The result schema of a flow that keeps a context: a reference to it."""
+RUN_REFERENCE_DIGEST: Final = canonical.digest(canonical.encode(dict(RUN_REFERENCE)))
 EXTERNAL: Final = "elsewhere"
 """The tool plugin for effects that the caller performs itself, such as a coding agent's own tools."""
 EVERYTHING: Final = Scope("everything")
@@ -63,7 +74,8 @@ DURABLE: Final = frozenset({"write", "irreversible"})
 class Caller:
     """The caller: the principal, the class of actor, the scope, the position in a run, and the signals of hooks.
 
-    *patience* is how many seconds the caller waits for a person's decision; ``None`` leaves it to the session.
+    *patience* is how many seconds the caller waits for a person's decision; ``None`` leaves it to the session. *run* is
+    the span of the flow's call that it acts for, *mode* that of the session (`contract.flow.MODES`).
     """
 
     principal: Principal
@@ -74,6 +86,8 @@ class Caller:
     depth: int = 0
     signals: Object = attrs.field(factory=dict, eq=False)
     patience: float | None = attrs.field(default=None, eq=False)
+    run: str | None = attrs.field(default=None, eq=False)
+    mode: str = "interactive"
 
 
 @attrs.frozen
@@ -96,8 +110,9 @@ class EventNames:
 class BoundAbility:
     """One ability, ready to be called. *timeout* is in seconds (infinity: none), *mask* removes secrets.
 
-    *scope_violation* returns why a caller may not use it with these arguments, if its scope depends on them.
-    *server_paths* maps paths of a server to those that are judged, and back.
+    *keeps_context*: a flow that writes its state to a context and returns nothing. *scope_violation* returns why a
+    caller may not use it with these arguments, if its scope depends on them. *server_paths* maps paths of a server to
+    those that are judged, and back.
     """
 
     def judged_args(self, given: bytes) -> bytes:
@@ -131,6 +146,7 @@ class BoundAbility:
     creators: tuple[BoundGate, ...] = ()
     reads: frozenset[str]
     reconciles: bool = False
+    keeps_context: bool = False
     event_names: EventNames
     scope_violation: Callable[[Caller, Object], str | None] | None = None
     server_paths: "ServerPaths | None" = None

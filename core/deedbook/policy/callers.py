@@ -3,7 +3,7 @@
 Live runs and later judging both get their callers here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import attrs
@@ -125,6 +125,12 @@ def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
     principal = Principal(f"agent:{role}", "run", frozenset(), caller.principal.id)
     scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, role)
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1, principal=principal, role=role)
+
+
+def narrowed(scope: Scope, allowed: Collection[str]) -> Scope:
+    """Return *scope* with only those tools and flows that *allowed* names; models stay."""
+    names = frozenset(allowed) if scope.names is None else scope.names & frozenset(allowed)
+    return attrs.evolve(scope, why=f"{scope.why}, and the branch", names=names)
 
 
 def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Scope:

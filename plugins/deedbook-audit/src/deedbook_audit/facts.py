@@ -15,19 +15,22 @@ class FoldedFacts:
     """The facts of one session; call `step` for each event."""
 
     def __init__(self) -> None:
-        self._metrics, self._context = MetricsFold(), ContextFold()
-        self._metrics_state, self._state = self._metrics.start(), self._context.start()
+        self._metrics, self._fold = MetricsFold(), ContextFold()
+        self._metrics_state, self._contexts = self._metrics.start(), self._fold.start()
         self._history: deque[dict[str, Any]] = deque(maxlen=MAX_HISTORY)
 
     def step(self, event: Event) -> None:
         """Apply the next event."""
         self._history.append(self.now())
         self._metrics_state = self._metrics.step(self._metrics_state, event)
-        self._state = self._context.step(self._state, event)
+        self._contexts = self._fold.step(self._contexts, event)
 
     def now(self) -> dict[str, Any]:
         """Return all facts, by the names that a gate's ``reads`` uses."""
-        return {**self._metrics_state.facts(), "context.state": self._state.state if self._state else None}
+        return {
+            **self._metrics_state.facts(),
+            "context.state": self._contexts.latest_state,
+        }
 
     def had_recently(self, name: str, value: Any) -> bool:
         """Return whether the fact *name* recently had the *value*."""

@@ -23,7 +23,7 @@ from deedbook_audit.recheck import recheck
 from deedbook_audit.rederive import rejudge
 from deedbook_serve.tasks.runner import Tasks
 
-from .offered import OfferedDistribution, acting, answering, installed, judging
+from .offered import OfferedDistribution, acting, answering, finishing, installed, judging
 
 _numbers: Final = itertools.count()
 _FINE: Final = frozenset({"same", "undetermined"})
@@ -102,12 +102,16 @@ class Lab:
         self._declare("abilities", name, {"summary": f"{name}.", "handler": {"tool": offered}, **rest})
 
     def flow(self, name: str, function: Callable[[Any, Any], Any], /, **more: Any) -> None:
-        """Offer and declare a flow, which also becomes the profile's own; see `tool`."""
-        spec, rest = _spec(more)
+        """Offer and declare a flow, which also becomes the profile's own; see `tool`.
+
+        If *function* leaves the context unfinished, its result completes it: a text, or ``{"reply", "state"}``. With
+        ``gives``, the flow is standalone.
+        """
+        spec, rest = _spec({"gives": None, **more})
         offered = _offered(name)
-        self.offer("flow", offered, acting(function, spec))
+        self.offer("flow", offered, acting(function if spec.gives is not None else finishing(function), spec))
         self._declare("abilities", name, {"summary": f"{name}.", "handler": {"flow": offered}, **rest})
-        self.settings(profile="lab", profiles={"lab": {"flow": name}})
+        self.settings(profile="lab", profiles={"lab": {} if spec.gives is not None else {"flow": name}})
 
     def model(self, function: Callable[[Any, Any], Any], /, *, tier: str = "standard", **more: Any) -> None:
         """Offer a provider and let it serve *tier*; *function* may return the text alone, or whole response."""

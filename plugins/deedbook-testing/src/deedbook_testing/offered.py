@@ -1,9 +1,11 @@
 """Plugins without packaging: distributions that exist in memory, and classes made of one function each."""
 
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cache, cached_property, wraps
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import importlib_metadata
 
 from deedbook.contract import GateSpec, HandlerSpec, hookimpl
 from deedbook.contract.lifecycle import EVENTS, Lifecycle
+from deedbook.format.context import LIVE
 
 
 class OfferedDistribution(importlib_metadata.Distribution):
@@ -79,6 +82,28 @@ def acting(function: Callable[[Any, Any], Any], spec: HandlerSpec) -> type[Any]:
 
     Offered.spec = spec
     return Offered
+
+
+def finishing(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return *function* as a flow that keeps a context: what it returns completes the context, if it is unfinished."""
+
+    async def finish_later(made: Awaitable[Any], run: Any) -> None:
+        _finish(run, await made)
+
+    def flow(args: Any, run: Any) -> Any:
+        made = function(args, run)
+        return finish_later(made, run) if isawaitable(made) else _finish(run, made)
+
+    return flow
+
+
+def _finish(run: Any, made: Any) -> None:
+    if run.context.state not in LIVE:
+        return
+    told = made if isinstance(made, dict) and "reply" in made else {"reply": made}
+    reply = told["reply"] if isinstance(told["reply"], str) else json.dumps(told["reply"])
+    ways = {"HALTED": run.context.halt, "FAILED": run.context.fail, "NEEDS_HUMAN": run.context.need_human}
+    ways.get(told.get("state", ""), run.answer)(reply)
 
 
 def judging(function: Callable[[Any], Any], spec: GateSpec) -> type[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.format import canonical, events
 from deedbook.format.errors import DeedbookError, IntakeError
-from deedbook.format.families import CATALOGUE, PLUGIN_PREFIX
+from deedbook.format.families import PLUGIN_PREFIX, SECOND, schema_of
 from deedbook.format.files import Folder
 from deedbook.format.report import Findings
 from deedbook.format.schema import Schemas, Validator
@@ -99,11 +99,12 @@ class Payloads:
 
     def _is_valid(self, number: int, kind: str, value: Any) -> bool:
         """Return whether a payload matches the schema of its event type."""
-        if kind not in self._validators:
+        key = kind if kind not in SECOND else schema_of(kind, value) or kind
+        if key not in self._validators:
             if not self._known and kind.startswith(PLUGIN_PREFIX):
                 return True
-            self._validators[kind] = self._find(kind)
-        validator = self._validators[kind]
+            self._validators[key] = self._find(kind, value)
+        validator = self._validators[key]
         if validator is None:
             self._meaning.add(number, "event_type", "a type of the catalogue, or one that is declared", kind)
             return False
@@ -116,8 +117,9 @@ class Payloads:
             self._meaning.add(number, "payload", f"what {kind} must hold", str(violation))
         return False
 
-    def _find(self, kind: str) -> Validator | None:
-        return self._schemas.validator(CATALOGUE[kind]) if kind in CATALOGUE else None
+    def _find(self, kind: str, value: Any) -> Validator | None:
+        schema = schema_of(kind, value)
+        return self._schemas.validator(schema) if schema else None
 
 
 def _describe_unreadable(payload: bytes, problem: Exception) -> tuple[str, str, str]:

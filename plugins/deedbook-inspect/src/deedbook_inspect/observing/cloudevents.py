@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from deedbook.format.families import CATALOGUE, NOTHING_DECLARED, DeclaredTypes
+from deedbook.format.families import NOTHING_DECLARED, DeclaredTypes, schema_of
 from deedbook.format.terminal import plain
 
 from .ledger_reader import LedgerEvent
@@ -65,6 +65,6 @@ def _find_subject(each: LedgerEvent) -> str | None:
 
 def _encode_data(each: LedgerEvent) -> bytes:
     """Return the members with the payload: exactly the bytes that the line's hash covers."""
-    schema = CATALOGUE.get(each.event.type)
+    schema = schema_of(each.event.type, each.event.payload)
     of = f'"dataschema":"urn:deedbook:schema:{schema}",' if schema else ""
     return f',"datacontenttype":"application/json",{of}"data":'.encode() + each.payload

@@ -1,0 +1,93 @@
+"""One role of a flow: its model and the tool calls that the model asks for."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, NoReturn
+
+from deedbook.contract import Failed, Json, Object, Skill
+from deedbook.format import canonical
+from deedbook.format.errors import IntakeError, fault
+from deedbook.format.schema import Violation
+
+from .call_context import OpenCall
+from .journal import Journal
+from .records import text
+
+
+class RoleAgent:
+    """Implements `flow.Agent`: one role, from its hand-over (*span*) on."""
+
+    def __init__(self, work: OpenCall, journal: Journal, role: str, instructions: str, span: str) -> None:
+        self.instructions = instructions
+        self._work = work
+        self._journal = journal
+        self._role = role
+        self._span = span
+        self._answer = span
+        self._offered: list[Mapping[str, Any]] = []
+
+    @property
+    def role(self) -> str:
+        """The role's name."""
+        return self._role
+
+    def complete(self, request: Object) -> dict[str, Any]:
+        """Ask the role's model through the door."""
+        skill, bindings = self._work.skill, self._work.door.bindings
+        ability = bindings.tier(self._role)
+        full = {
+            **request,
+            "model": bindings.charter.document["models"].get(ability.partition("/")[2], ""),
+            "role": self._role,
+            "skill": _card(skill) if skill else None,
+            "schema_version": "v2",
+        }
+        self._offered = []
+        response, outcome = self._journal.ask_model(self._work.agent(self._role), ability, full, self._span)
+        self._answer = outcome or self._span
+        self._offered = canonical.decode(canonical.encode(response["tool_calls"]))
+        return response
+
+    def use(self, tool_call: Object) -> Json:
+        """Perform one of the last response's tool calls, once, as its child."""
+        caller = self._work.agent(self._role)
+        wanted = {name: tool_call.get(name) for name in ("id", "name", "args")}
+        model = str(wanted["name"]).startswith("model/")
+        if model or wanted not in self._offered:
+            asked = "is not a call that the last response asked for, or it was made"
+            why = f"{wanted['name']!r} {'is no tool: models are for roles' if model else asked}"
+            self._journal.refuse(caller, str(wanted["name"]), fault("TOOL_NOT_ALLOWED", why), self._answer)
+        offered = self._offered.pop(self._offered.index(wanted))
+        return self._journal.call(caller, offered["name"], offered["args"], self._answer)
+
+    def message(self, schema: str, response: Object) -> dict[str, Any]:
+        """Return the response's text as the JSON that *schema* requires; violations are recorded."""
+        try:
+            value = canonical.parse(response["text"])
+        except IntakeError as problem:
+            self._malformed(schema, (Violation("$", str(problem)),))
+        found = self._work.faults(schema, value)
+        if found:
+            self._malformed(schema, found)
+        return value  # type: ignore[no-any-return]
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the tools in scope, in a stable order."""
+        bindings = self._work.door.bindings
+        names = self._work.agent(self._role).scope.names or frozenset()
+        return [
+            {"name": name, "description": bound.summary, "schema_in": deepcopy(dict(bound.takes_document))}
+            for name in sorted(names)
+            if (bound := bindings.find(name)) and bound.kind != "model"
+        ]
+
+    def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:
+        errors = [{"path": text(each.path), "message": text(each.message)} for each in found[:20]]
+        payload = {"subject": "message", "name": self._role, "role": self._role, "schema": schema, "errors": errors}
+        self._journal.write("schema.violation", "runtime", payload, self._answer)
+        first = found[0]
+        raise Failed("MALFORMED_AGENT_MESSAGE", f"the {self.role}'s {schema}: {first.path}: {first.message}")
+
+
+def _card(skill: Skill) -> dict[str, Any]:
+    return {"name": skill.name, "description": skill.description, "metadata": dict(skill.metadata)}
