@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
@@ -64,6 +64,10 @@ if TYPE_CHECKING:
     from .call.pending_calls import PendingCalls
     from .maintenance.closing import RecoveryResult
     from .workspace.declarations import Workspace
+
+
+_MOST: Final = 10
+"""How many differences of charters a message names."""
 
 
 @attrs.frozen(eq=False)
@@ -143,9 +147,10 @@ class Kernel:
     ) -> Session:
         """Reopen a session that was suspended or interrupted; `Session.go_on` then goes on with its run.
 
-        Under another charter than before, *accept_charter* must be its digest. Raises `LedgerError`: ``LEDGER_LOCKED``
-        while another process has the session, ``SESSION_NOT_FOUND``, ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is
-        no open run; and `BindingError` (``RESUME_CHARTER_CHANGED``). Then nothing is recorded.
+        Under another charter than before, *accept_charter* must be its digest. *wait* is how many seconds to wait for a
+        person. Raises `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
+        ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is no open run; `BindingError` (``RESUME_CHARTER_CHANGED``); and
+        `ApprovalError` (``NEEDS_HUMAN``) if nobody has answered. Then nothing is recorded.
         """
         self._refuse_closed()
         from .call.continuation import resume as continuation
@@ -163,7 +168,7 @@ class Kernel:
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
             pending = self.pending_calls(wait)
-            found.refuse_waiting(lambda name: pending.find_answer(name, ledger.now()))
+            found.await_answer(lambda name: pending.find_answer(name, ledger.now()), wait)
             continuation.close_leaves(ledger, found, self.bindings)
             charter = {"charter": self.bindings.charter.digest, "kernel": VERSION}
             ledger.append([_event(ledger, "session.resumed", charter, found.start.span)], durable=True)
@@ -200,7 +205,9 @@ class Kernel:
 
         with suppress(DeedbookError, OSError):
             changes = compare(Store(self.state).load(before).document, self.bindings.charter.document)
-            return "; ".join([*changes.looser, *changes.tighter][:10])
+            told = [*changes.looser, *changes.tighter] or list(changes.other)
+            more = [f"{len(told) - _MOST} more"] if len(told) > _MOST else []
+            return "; ".join([*told[:_MOST], *more])
         return ""
 
     def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":

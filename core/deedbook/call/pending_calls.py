@@ -4,7 +4,7 @@ The request is in the session's ledger and in the workspace's, where approvers f
 here, before it is used.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -44,6 +44,8 @@ NO_APPROVER: Final = (
     "there is no approver: no principal has the role approver and a key. Declare one under principals: in "
     ".system/deedbook.yaml, with roles: [approver] and key:; then make the call again"
 )
+HOW_TO_ANSWER: Final = "an approver runs: deedbook approvals approve %s --as NAME"
+"""What to do about a request; its id is inserted."""
 _OWN: Final = ("approval", "session", "span", "requested", "expires", "shown")
 """Members that differ between two requests for the same call."""
 
@@ -186,7 +188,9 @@ class PendingCalls:
             if pending is None:
                 return None
             if pending.state(now) == "waiting":
-                return OpenAnswer(fault("NEEDS_HUMAN", f"approval {approval} waits for an answer"))
+                return OpenAnswer(
+                    fault("NEEDS_HUMAN", f"approval {approval} waits for an answer; {HOW_TO_ANSWER % approval}")
+                )
             if pending.state(now) != "denied":
                 return None
             try:
@@ -303,6 +307,22 @@ def _matching_requests(
                 found = waiting.request(pending)
                 if {name: value for name, value in found.items() if name not in _OWN} == wanted:
                     yield pending, found
+
+
+def withdraw(own: WorkspaceLedger, approvals: Sequence[str], reason: str) -> None:
+    """Withdraw the requests *approvals* that are still open in the workspace's *own* ledger; raises `LedgerError`."""
+    if not approvals:
+        return
+    now, entries = own.now(), []
+    with ApprovalQueue.since(_folder(own), "") as waiting:
+        for found in filter(None, map(waiting.get, approvals)):
+            if found.state(now) in OPEN:
+                who = waiting.request(found)["principal"]["id"]
+                payload = {"approval": found.id, "reason": reason}
+                entry = label("approval.withdrawn", "runtime", who)
+                entries.append(Entry(entry, own.span(), own.root, canonical.encode_payload(payload)))
+    if entries:
+        own.append(entries, durable=True)
 
 
 def refuse_approver(principals: Mapping[str, Any], request: Object, approver: str) -> None:

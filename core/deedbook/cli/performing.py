@@ -1,6 +1,8 @@
-"""Perform an approved call that no process waits for, in a session of its own."""
+"""Perform an approved call that no process waits for: in a session of its own, or by resuming its run."""
 
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from deedbook.approvals.answering import AGAIN, open_queue
@@ -10,12 +12,16 @@ from deedbook.call.queue import ApprovalQueue, ApprovalRequest
 from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
-from deedbook.format.errors import ApprovalError, Result, fault
+from deedbook.format.errors import ApprovalError, DeedbookError, Result, fault
 from deedbook.format.events import timestamp
+from deedbook.format.reader import read
 from deedbook.kernel import Kernel
+from deedbook.ledger.liveness import SESSIONS
 from deedbook.policy.bound import EXTERNAL
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.requests import call_digest
+
+from .progress import ApprovalNotice
 
 _EXTERNAL: Final = ["tool", EXTERNAL]
 
@@ -50,3 +56,26 @@ def start_session(
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
     origin = SessionOrigin("approval.resumed", resumes)
     return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def resume_session(kernel: Kernel, identity: str, wait: float = 0.0, accept_charter: str = "") -> Session:
+    """Reopen the session *identity*, whose run is to go on; raises as `Kernel.resume` does.
+
+    *wait* is how many seconds to wait for a person.
+    """
+    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait)
+    if wait > 0:
+        session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
+    return session
+
+
+def profile_of(state: Path, identity: str) -> str | None:
+    """Return the profile under which the session *identity* of a *state* folder began, if its ledger can be read."""
+    with suppress(DeedbookError, OSError, ValueError):
+        first = next(iter(read(state / SESSIONS / identity)), None)
+        profile = first.payload.get("profile") if first else None
+        return profile if isinstance(profile, str) else None
+    return None
