@@ -150,7 +150,9 @@ def test_refusal_is_the_answer_that_the_run_gets(desk: Place):
     desk.run("approvals", "deny", desk.request(), "--note", "not today", status=0)
     ran = desk.run("resume", session, status=3)
     assert "not today" in ran.err
-    assert desk.types(session)[-1] == "session.end"
+    after = desk.types(session)[desk.types(session).index("session.resumed") :]
+    assert after[:4] == ["session.resumed", "context.resumed", "approval.refused", "tool.denied"]
+    assert "tool.call" not in after
 
 
 @pytest.mark.parametrize("name", ["nothing", "last!"])
@@ -200,4 +202,22 @@ def test_doctor_names_a_run_that_can_be_resumed(desk: Place):
     session = suspend(desk)
     checks = json.loads(desk.run("doctor", "--json").out)["checks"]
     (found,) = (each for each in checks if session in each["found"])
-    assert (found["state"], found["fix"]) == ("note", f"deedbook resume {session}")
+    assert (found["level"], found["fix"]) == ("note", f"deedbook resume {session}")
+
+
+def test_approvals_run_goes_on_with_the_run_instead_of_the_call_alone(desk: Place):
+    session = suspend(desk)
+    assert "[APPROVAL_NOT_GRANTED]" in desk.run("approvals", "run", desk.request(), status=3).err
+    approved = desk.run("approvals", "approve", desk.request(), status=0)
+    assert f"go on with: deedbook resume {session}" in approved.err
+    ran = desk.run("approvals", "run", desk.request(), status=0)
+    assert (ran.out, ran.session) == ("paid\n", session)
+    assert desk.sessions() == [session]
+    desk.run("verify", status=0)
+
+
+def test_approvals_run_on_a_refused_request_leaves_the_run_suspended(desk: Place):
+    session = suspend(desk)
+    desk.run("approvals", "deny", desk.request(), status=0)
+    assert "[APPROVAL_ANSWERED]" in desk.run("approvals", "run", desk.request(), status=1).err
+    assert desk.types(session)[-1] == "session.suspended"

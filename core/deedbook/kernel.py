@@ -170,8 +170,10 @@ class Kernel:
             pending = self.pending_calls(wait)
             found.await_answer(lambda name: pending.find_answer(name, ledger.now()), wait)
             continuation.close_leaves(ledger, found, self.bindings)
-            charter = {"charter": self.bindings.charter.digest, "kernel": VERSION}
-            ledger.append([_event(ledger, "session.resumed", charter, found.start.span)], durable=True)
+            document = self.bindings.charter.document
+            charter = {"charter": self.bindings.charter.digest, "enforcement": document["enforcement"]}
+            resumed = _event(ledger, "session.resumed", {**charter, "kernel": VERSION}, found.start.span)
+            ledger.append([resumed], durable=True)
             continuation.resume_contexts(ledger, found)
             runs = continuation.build_runs(
                 place / LEDGER_FILE, self.sealer, lambda name: pending.find_answer(name, ledger.now())

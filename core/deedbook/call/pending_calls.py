@@ -182,21 +182,27 @@ class PendingCalls:
         return self._seconds if caller.run is None else self._run_seconds
 
     def find_answer(self, approval: str, now: str) -> "OpenAnswer | None":
-        """Return why the call of the request *approval* may not be judged again now: it waits, or was refused."""
+        """Return why the call of the request *approval* may not be judged again now: it waits, or was refused.
+
+        A request of another charter that nobody has answered holds nothing up: nobody can answer it any more.
+        """
         with closing(ApprovalQueue.since(_folder(self._own), "")) as waiting:
             pending = waiting.get(approval)
             if pending is None:
                 return None
-            if pending.state(now) == "waiting":
-                return OpenAnswer(
-                    fault("NEEDS_HUMAN", f"approval {approval} waits for an answer; {HOW_TO_ANSWER % approval}")
-                )
-            if pending.state(now) != "denied":
-                return None
-            try:
-                self._raise_refused(pending, waiting, waiting.request(pending))
-            except ApprovalError as refused:
-                return OpenAnswer(refused.error, self.describe_answer(pending, waiting))
+            is_current = pending.requested.payload.get("charter") == self._charter.digest
+            if pending.state(now) == "waiting" and is_current:
+                why = f"approval {approval} waits for an answer; {HOW_TO_ANSWER % approval}"
+                return OpenAnswer(fault("NEEDS_HUMAN", why))
+            return self._find_refusal(pending, waiting, is_current) if pending.state(now) == "denied" else None
+
+    def _find_refusal(self, pending: ApprovalRequest, waiting: ApprovalQueue, is_current: bool) -> "OpenAnswer | None":
+        """Return the refusal of a request; ``None`` if it does not count under a charter that came later."""
+        try:
+            record = self.describe_answer(pending, waiting)
+        except ApprovalError as problem:
+            return OpenAnswer(problem.error) if is_current else None
+        return OpenAnswer(_refused(record), record)
 
     def find_standing(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
         """Return a valid request in the queue for exactly the same call as *request*, if there is one.
@@ -268,8 +274,7 @@ class PendingCalls:
         return self._answer_record(pending, waiting, waiting.request(pending))
 
     def _raise_refused(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> NoReturn:
-        taken = self._answer_record(pending, waiting, request)
-        raise ApprovalError(fault("APPROVAL_REFUSED", f"{taken['approver']} refused it{_note_of(taken['signed'])}"))
+        raise ApprovalError(_refused(self._answer_record(pending, waiting, request)))
 
     def _answer_record(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> dict[str, Any]:
         assert pending.answer
@@ -405,6 +410,11 @@ def caller_of(request: Object) -> Caller:
 def _scope(scope: Scope) -> dict[str, Any]:
     names, models = (None if part is None else sorted(part) for part in (scope.names, scope.models))
     return {"why": scope.why, "names": names, "models": models}
+
+
+def _refused(record: Object) -> DomainError:
+    """Return the error that a person refused a call, from the record of the answer."""
+    return fault("APPROVAL_REFUSED", f"{record['approver']} refused it{_note_of(record['signed'])}")
 
 
 def _note_of(signed: str) -> str:

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, TypeAlias
 
+import attrs
+
 from deedbook.contract import Event, Principal
 from deedbook.format.canonical import MAX_BYTES, decode, encode
+from deedbook.format.context import REPORT
 from deedbook.format.errors import DeedbookError, LedgerError, fault
 from deedbook.format.events import ALIASES
 from deedbook.format.families import CATALOGUE, OUTCOMES
@@ -20,9 +23,9 @@ from deedbook.format.sealed import is_sealed, open_values
 from deedbook.policy.requests import read_statement
 
 from .facts import FoldedFacts
-from .history import JUDGE_CODES, Request, Requests
+from .history import JUDGE_CODES, Request, Requests, SessionInfo
 from .positions import CallPosition, CallPositions
-from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall, SessionInfo
+from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall
 
 _MAX_LINE: Final = MAX_BYTES + 65536
 _SEALED: Final = b'"$sealed":'
@@ -114,6 +117,7 @@ class _CallReader:
         """Return the reader of each type of event; other types are skipped."""
         readers: dict[str, _Reader] = {
             "session.start": self._start,
+            "session.resumed": self._resume_session,
             "user.message": self._message,
             "skill.invoke": self._skill,
             "skill.complete": self._skill_end,
@@ -132,7 +136,8 @@ class _CallReader:
             "llm.response": self._answer,
         }
         if self.fact_names:
-            readers |= {name: self._fold for name in CATALOGUE if name.startswith("context.")}
+            folded = (name for name in CATALOGUE if name.startswith("context.") or name == REPORT)
+            readers |= dict.fromkeys(folded, self._fold)
         old = {name: readers[now] for name, now in ALIASES.items() if now in readers}
         return {name.encode(): read_event for name, read_event in (readers | old).items()}
 
@@ -151,6 +156,9 @@ class _CallReader:
         kind = ALIASES.get(kind, kind)
         if kind in ("skill.invoke", "agent.transition"):
             return None  # the callers below it are unknown
+        if kind == "session.resumed":
+            self._set_charter("", "enforce")
+            return None
         if kind == "hook.fired":
             self.fired = line, end
         elif kind == "approval.requested":
@@ -183,6 +191,16 @@ class _CallReader:
         self.positions.begin(who[2])
         if self.fact_names:
             self._fold(line, comma, end)
+
+    def _resume_session(self, line: bytes, _comma: int, end: int) -> None:
+        """Apply that the session goes on under another charter, perhaps; later calls are judged under that."""
+        payload = self._payload(line, _header(line, end))
+        self._set_charter(payload["charter"], payload["enforcement"])
+
+    def _set_charter(self, charter: str, enforcement: str) -> None:
+        if self.session is None:
+            raise _BadLineError
+        self.session = attrs.evolve(self.session, charter=charter, enforcement=enforcement)
 
     def _message(self, line: bytes, _comma: int, end: int) -> None:
         self.positions.begin(_header(line, end)[2])
@@ -221,7 +239,7 @@ class _CallReader:
             return  # the sealed value was erased: the caller is unknown
         self.positions.request(who[2], who[3], payload)
         fired, checked = self._take_gate_records(who[3])
-        self.requests.add(who[2], Request(_timestamp(line, comma), who[3], payload, fired, checked))
+        self.requests.add(who[2], Request(_timestamp(line, comma), who[3], payload, fired, checked, self.session))
 
     def _granted(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
@@ -239,7 +257,8 @@ class _CallReader:
     def _deferred(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
         self.positions.follow(who[2], self.positions.find(who[3]))
-        self.requests.defer(who[2], Request(_timestamp(line, comma), who[3], {}, *self._take_gate_records(who[3])))
+        fired, checked = self._take_gate_records(who[3])
+        self.requests.defer(who[2], Request(_timestamp(line, comma), who[3], {}, fired, checked, self.session))
 
     # --- records of gates --------------------------------------------------------------------------------------------
 
@@ -326,6 +345,7 @@ class _CallReader:
         request = None if call.code in JUDGE_CODES else self.requests.take_ended(cause, call.ability, call.args)
         if request is not None:
             call.ts, call.fired, call.checked = request.ts, request.fired, request.checked
+            call.session = request.session or call.session
 
     def _build_call(
         self, line: bytes, comma: int, who: re.Match[bytes], kind: str, position: CallPosition | None
@@ -396,7 +416,9 @@ class _CallReader:
             return
         name, ts = line[comma + _TYPE : end].decode(), _timestamp(line, comma)
         payload = decode(line[line.index(_PAYLOAD, end) + len(_PAYLOAD) : -1])
-        self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, "", None, ts, payload))
+        who = _header(line, end)
+        span, parent = who[2].decode(), who[3].decode() if who[3] else None
+        self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, span, parent, ts, payload))
 
 
 def _header(line: bytes, end: int) -> re.Match[bytes]:
