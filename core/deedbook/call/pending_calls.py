@@ -335,6 +335,14 @@ def refuse_approver(principals: Mapping[str, Any], request: Object, approver: st
 
     A principal may approve calls of agents that act on its behalf, but not its own.
     """
+    refuse_unknown(principals, approver)
+    if approver == request["principal"]["id"]:
+        why = f"{approver!r} made this call and must not answer its own request; another approver must"
+        raise ApprovalError(fault("APPROVAL_OWN_REQUEST", why))
+
+
+def refuse_unknown(principals: Mapping[str, Any], approver: str) -> None:
+    """Raise `ApprovalError` unless *approver* is an approver under the charter with these *principals*."""
     known = approvers(principals)
     if not known:
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", NO_APPROVER))
@@ -342,9 +350,6 @@ def refuse_approver(principals: Mapping[str, Any], request: Object, approver: st
         who = ", ".join(sorted(known))
         why = f"{approver!r} is no principal with the role approver and a key. Who may answer: {who}"
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", why))
-    if approver == request["principal"]["id"]:
-        why = f"{approver!r} made this call and must not answer its own request; another approver must"
-        raise ApprovalError(fault("APPROVAL_OWN_REQUEST", why))
 
 
 def refuse_performed(state: Path, identity: str) -> None:

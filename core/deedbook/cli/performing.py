@@ -7,6 +7,7 @@ from typing import Final
 
 from deedbook.approvals.answering import AGAIN, open_queue
 from deedbook.call.continuation.resume import has_open_run, open_requests
+from deedbook.call.continuation.settling import PersonResult
 from deedbook.call.origins import SessionOrigin
 from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import ApprovalQueue, ApprovalRequest, refuse_state
@@ -96,12 +97,14 @@ def start_session(
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def resume_session(kernel: Kernel, identity: str, wait: float = 0.0, accept_charter: str = "") -> Session:
+def resume_session(
+    kernel: Kernel, identity: str, wait: float = 0.0, accept_charter: str = "", result: PersonResult | None = None
+) -> Session:
     """Reopen the session *identity*, whose run is to go on; raises as `Kernel.resume` does.
 
-    *wait* is how many seconds to wait for a person.
+    *wait* is how many seconds to wait for a person, *result* a person's own result for the call that waits.
     """
-    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait)
+    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait, result=result)
     if wait > 0:
         session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
     return session

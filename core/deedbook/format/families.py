@@ -50,7 +50,7 @@ FAMILIES: Final = (
         ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported"),
     ),
     Family("system", "L4", ("clock_regressed", "boot", "run", "shutdown")),
-    Family("call", "L4", ("served", "diverged")),
+    Family("call", "L4", ("served", "diverged", "settled")),
     Family("event", "L4", ("amended",)),
     Family("payload", "L4", ("erased",)),
     # who works with whom: requests, roles, hand-overs, and the typed state of a run

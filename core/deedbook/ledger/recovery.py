@@ -22,6 +22,7 @@ from .journal import acquire
 from .ledger import LOCK_SECONDS, Ledger
 
 REASON = "interrupted: the process died before the session ended"
+UNKNOWN = b'"outcome":"unknown"'
 GIVEN_UP = "given up: the run is not resumed"
 PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook approvals list` says what waits"
 

@@ -219,7 +219,10 @@ class ReplayJournal(Journal):
             return Err(fault(str(payload.get("code")), str(payload.get("reason"))))
         ended = request.outcome
         if ended is None or request.is_lost or (request.is_cancelled and request is self._requests[-1]):
-            why = f"{request.name} was begun by event {request.event.seq}, and no record says what came of it"
+            why = (
+                f"{request.name} was begun by event {request.event.seq}, and no record says what came of it; find out, "
+                f"then give its result: deedbook resume {self._told.parent.session} --result JSON"
+            )
             raise RunSuspended(fault("NEEDS_HUMAN", why))
         told = self._told.open(dict(ended.payload), ended)
         if "outcome" in told:

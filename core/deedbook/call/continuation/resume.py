@@ -70,8 +70,8 @@ class Resumption:
 
     def _find_unanswered(self, find_answer: Callable[[str], OpenAnswer | None]) -> list[DomainError]:
         """Return why the run waits, if all its branches wait for people who have not answered."""
-        asked = [last for found in self.requests.branches.values() if (last := found[-1]).kind == "approval"]
-        waits = [find_answer(str(each.event.payload.get("approval"))) for each in asked if each.settled is None]
+        asked = open_requests(self.parent.events)
+        waits = [find_answer(str(each.payload.get("approval"))) for each in asked]
         errors = [each.error for each in waits if each is not None and each.record is None]
         return errors if len(errors) == len(asked) else []
 
@@ -100,11 +100,11 @@ def has_open_run(events: Sequence[Event]) -> bool:
 def open_requests(events: Sequence[Event]) -> list[Event]:
     """Return the requests for approval at which the open run of *events* waits, one for each branch."""
     branches = RunRequests(events).branches.values()
-    return [found[-1].event for found in branches if found[-1].kind == "approval"]
+    return [last.event for found in branches if (last := found[-1]).kind == "approval" and last.settled is None]
 
 
-def close_leaves(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> None:
-    """Append an outcome for each lost call but the open runs, and leave NEEDS_HUMAN in these.
+def build_closing(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> list[Entry]:
+    """Return an outcome for each lost call but the open runs, and the end of contexts that are lost with them.
 
     A handler that can reconcile gives the outcome of a call that may have had an effect; otherwise it is unknown.
     """
@@ -113,9 +113,7 @@ def close_leaves(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> 
     entries = [_outcome(ledger, event, resumption.parent, bindings) for event in reversed(lost)]
     contexts = fold(ContextFold(), events)
     gone = {event.span for event in lost}
-    entries += [_halt(ledger, run) for run, context in contexts.items() if run in gone and context.state in LIVE]
-    if entries:
-        ledger.append(entries, durable=True)
+    return entries + [_halt(ledger, run) for run, context in contexts.items() if run in gone and context.state in LIVE]
 
 
 def resume_contexts(ledger: Ledger, resumption: Resumption) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from deedbook.format import events
 from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.report import Findings
-from deedbook_audit.approval_rules import ANSWERS, ApprovalRules, Approvers
+from deedbook_audit.approval_rules import ANSWERS, SETTLED, ApprovalRules, Approvers
 from deedbook_audit.memory_rules import ABOUT as REMEMBERED
 from deedbook_audit.memory_rules import MemoryRules
 from deedbook_audit.task_rules import ABOUT as TASKS
@@ -31,7 +31,9 @@ ROOTS: Final = ("session.start", "ledger.created")
 _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
     {outcome: intent for intent, outcomes in OUTCOMES.items() for outcome in outcomes}
 )
-_APPROVAL_EVENTS: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *OUTCOMES})
+_APPROVAL_EVENTS: Final = frozenset(
+    {"approval.requested", "approval.answered", "approval.used", SETTLED, *ANSWERS, *OUTCOMES}
+)
 _NONE: Final[frozenset[str]] = frozenset()
 _SUSPENSION: Final = frozenset({"session.suspended", "session.resumed"})
 _ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
