@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import time
 
 import pytest
 from persons import approving
@@ -214,6 +215,34 @@ def test_amendment_does_not_hide_that_a_session_is_suspended(office):
     seq, patch = office.one("user.message", session).seq, [{"at": "/text", "value": "hi"}]
     amend(Site.of(read_workspace(office.path)), office.schemas, session, seq, patch, reason="a slip", by="user:local")
     assert state_of(office, session) == "suspended"
+
+
+def test_request_of_a_run_waits_unless_the_workspace_limits_it(office):
+    session = suspended(office)
+    answered(office, session)
+    later = resume(office, session, clock=lambda: time.time() + 400 * 86400)
+    assert isinstance(later, Ok), "a year later"
+
+
+def test_expired_request_of_a_run_is_asked_again(office, did):
+    office.settings(approvals={"run_expires_s": 60})
+    session = suspended(office)
+    (first,) = office.all("approval.requested", session)
+    got = resume(office, session, clock=lambda: time.time() + 61)
+    assert isinstance(got, Err)
+    second = office.all("approval.requested", session)[-1]
+    assert (got.error.code, second.payload["approval"] == first.payload["approval"]) == ("NEEDS_HUMAN", False)
+    assert 2 not in did
+    assert state_of(office, session) == "suspended"
+
+
+def test_approval_that_expired_before_the_resume_is_not_used(office, did):
+    office.settings(approvals={"run_expires_s": 60})
+    session = suspended(office)
+    answered(office, session)
+    got = resume(office, session, clock=lambda: time.time() + 61)
+    assert got.error.code == "NEEDS_HUMAN"
+    assert 2 not in did
 
 
 # --- processes that die -----------------------------------------------------------------------------------------------

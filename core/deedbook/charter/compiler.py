@@ -103,7 +103,7 @@ class _Compiler:
                 for name, p in workspace.principals.items()
             },
             "clients": self._clients(),
-            "approvals": {"expires_s": workspace.expires_s},
+            "approvals": _approvals(workspace),
             "secrets": dict(workspace.secrets),
             "servers": {name: _server(server) for name, server in workspace.servers.items()},
             "seal": list(workspace.seal),
@@ -227,6 +227,11 @@ class _Compiler:
 
     def _place(self, *keys: str) -> str:
         return profile_place(self.workspace.profile, *keys)
+
+
+def _approvals(workspace: Workspace) -> dict[str, Any]:
+    runs = {} if workspace.run_expires_s is None else {"run_expires_s": workspace.run_expires_s}
+    return {"expires_s": workspace.expires_s, **runs}
 
 
 def _server(server: ServerSource) -> dict[str, Any]:

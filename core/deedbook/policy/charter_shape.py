@@ -222,7 +222,7 @@ _DOCUMENT: Final = _object(
     },
     {
         "agents": _map(_AGENT),
-        "approvals": _object({}, {"expires_s": _NUMBER}),
+        "approvals": _object({}, {"expires_s": _NUMBER, "run_expires_s": _NUMBER}),
         "checkpoints": _CHECKPOINTS,
         "clients": _map(_CLIENT),
         "features": _map(_object({"settings": _ANY, "place": _TEXT})),

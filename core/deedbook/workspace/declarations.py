@@ -335,7 +335,8 @@ class Workspace:
 
     *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables. *clients*
     act by themselves, *cards* are the agents that have one, *guides* the sections of routing documents, *packs* the
-    activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person is valid, in seconds.
+    activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person is valid, in seconds,
+    *run_expires_s* how long that of a run, which otherwise waits as long as the run.
     *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold sources,
     including their subfolders. *digests* has the SHA-256 of every file that was read, by its path relative to *root*.
     *workdocs* tells whether sessions leave pages, or in which folder below *root*. *checkpoints* are the settings of
@@ -369,6 +370,7 @@ class Workspace:
     unread: Mapping[str, DomainError] = attrs.field(factory=_object)
     aliases: Mapping[str, AliasSource] = attrs.field(factory=_object)
     expires_s: int = 3600
+    run_expires_s: int | None = None
     skill_roots: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     file_roots: tuple[str, ...] = (".",)
