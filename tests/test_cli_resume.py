@@ -84,6 +84,11 @@ def suspend(place: Place) -> str:
     return place.run("run", "pay", status=3).session
 
 
+def suspend_again(place: Place) -> str:
+    """Begin the run for another principal, so that it waits for a request of its own."""
+    return place.run("run", "pay", "--as", "ada", status=3).session
+
+
 def test_run_that_waits_says_for_what_and_how_to_go_on(desk: Place):
     ran = desk.run("run", "pay", status=3)
     assert "waits for a person: a person decides" in ran.err
@@ -213,6 +218,37 @@ def test_approvals_run_goes_on_with_the_run_instead_of_the_call_alone(desk: Plac
     ran = desk.run("approvals", "run", desk.request(), status=0)
     assert (ran.out, ran.session) == ("paid\n", session)
     assert desk.sessions() == [session]
+    desk.run("verify", status=0)
+
+
+def test_serve_goes_on_with_the_runs_that_are_answered_and_leaves_the_others(desk: Place):
+    answered, waiting = suspend(desk), suspend_again(desk)
+    first = desk.payloads("approval.requested", answered)[0]["approval"]
+    desk.run("approvals", "approve", first, status=0)
+    process = desk.start("serve")
+    try:
+        assert process.stderr
+        said = []
+        for line in process.stderr:
+            said.append(line.decode().strip())
+            if "was resumed" in said[-1]:
+                break
+        assert f"session {answered} was resumed; its run is COMPLETED" in said
+        assert f"session {waiting} can be resumed: deedbook resume {waiting}" in said
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert ended(process).status == 0
+    assert desk.types(answered)[-1] == "session.end"
+    assert desk.types(waiting)[-1] == "session.suspended"
+    desk.run("verify", status=0)
+
+
+def test_result_of_a_person_is_given_on_the_command_line(desk: Place):
+    session = suspend(desk)
+    assert "[APPROVAL_NO_APPROVER]" in desk.run("resume", session, "--result", "{}", "--as", "eve", status=3).err
+    assert "--for and --as belong to --result" in desk.run("resume", session, "--as", "ada", status=2).err
+    assert desk.run("resume", session, "--result", '{"text": "by hand"}', status=0).out == "paid\n"
+    assert "tool.call" not in desk.types(session)
     desk.run("verify", status=0)
 
 
