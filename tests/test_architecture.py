@@ -204,9 +204,10 @@ def test_kernel_imports_no_other_distribution():
 
 def test_witness_stands_without_the_kernel():
     """It is a program of its own: what reads and writes ledgers, or opens a workspace, is not in it."""
-    own = {path for name, path in FEATURE_MODULES.items() if name.startswith("deedbook_log.witnessing.")}
+    rooms = ("deedbook_log.witnessing.", "deedbook_audit.transparency.")
+    own = {path for name, path in FEATURE_MODULES.items() if name.startswith(rooms)}
     names = set().union(*(imported(path, package_in_project(path)) for path in own))
-    assert not {name for name in names if name.startswith("deedbook_") and "deedbook_log.witnessing" not in name}
+    assert not {name for name in names if name.startswith("deedbook_") and not name.startswith(rooms)}
     direct = kernel_modules(names)
     assert direct
     assert {room(name) for name in direct | set().union(*map(everything_below, direct))} <= {"contract", "format"}

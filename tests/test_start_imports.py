@@ -15,7 +15,7 @@ LATER = (
     "deedbook.approvals.keys", "deedbook.call.facts", "deedbook.call.pending_calls", "deedbook.call.prompts",
     "deedbook.call.runs", "deedbook.charter.abilities", "deedbook.charter.changes", "deedbook.charter.compiler",
     "deedbook.charter.guards", "deedbook.charter.instances", "deedbook.charter.narrowing", "deedbook.charter.skills",
-    "deedbook.format.loops", "deedbook.format.markdown", "deedbook.plugins.isolation", "deedbook.plugins.routing.bm25",
+    "deedbook.format.loops", "deedbook.plugins.isolation", "deedbook.plugins.routing.bm25",
     "deedbook.plugins.routing.routes", "deedbook.programs.exchange", "deedbook.programs.scripts",
     "deedbook.workspace.activation", "deedbook.workspace.declarations", "deedbook.workspace.edits",
     "deedbook.workspace.listings", "deedbook.workspace.migrations", "deedbook.workspace.personas",
@@ -23,8 +23,8 @@ LATER = (
     "deedbook_log.checkpoints.announcer", "deedbook_log.checkpoints.coverage", "deedbook_log.checkpoints.followers",
     "deedbook_log.checkpoints.keeper", "deedbook_log.checkpoints.keys", "deedbook_log.checkpoints.log",
     "deedbook_log.checkpoints.trees", "deedbook_log.checkpoints.writer", "deedbook_serve.agents",
-    "deedbook_serve.bridging.session_table", "deedbook_serve.tools", "deedbook_serve.workdocs",
-    "deedbook_tool_mcp.server_listing",
+    "deedbook_serve.bridging.session_table", "deedbook_serve.markdown", "deedbook_serve.tools",
+    "deedbook_serve.workdocs", "deedbook_tool_mcp.server_listing",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""
 

@@ -29,8 +29,8 @@ from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
 from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.reader import list_sessions
-from deedbook.format.report import MOST_OF_A_KIND, few, pluralise
 from deedbook.format.schema import Schemas, data_folder
+from deedbook.format.terminal import MOST_OF_A_KIND, few, pluralise
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost

@@ -27,8 +27,7 @@ def lint(options: GlobalOptions, files: tuple[Path, ...]) -> int:
 
     from deedbook.charter.registry import survey
     from deedbook.format.release import VERSION
-    from deedbook.format.report import pluralise
-    from deedbook.format.terminal import plain
+    from deedbook.format.terminal import plain, pluralise
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.sources import find_workspace
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deedbook.cli.health import Check
     from deedbook.format.heads import Gap
-    from deedbook.format.report import Report
     from deedbook.workspace.declarations import Workspace
+    from deedbook_audit.report import Report
 
 
 def check_records(workspace: "Workspace") -> "Iterator[Check]":

@@ -268,7 +268,7 @@ def _find_call(calls: Any, session: str, event: str) -> "RecordedCall":
 
 def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
     """Return the message that an event is no call, with the first events that are."""
-    from deedbook.format.report import MOST_OF_A_KIND
+    from deedbook.format.terminal import MOST_OF_A_KIND
 
     why = f"event {event!r} of session {session!r} is no call and no denial"
     if not known:

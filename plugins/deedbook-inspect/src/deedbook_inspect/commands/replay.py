@@ -66,9 +66,9 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
 
 def _verify(asked: GlobalOptions, place: Path) -> "VerificationResult":
     """Return the result of verifying the ledger at *place*."""
-    from deedbook.format.report import UNHASHED, UNWITNESSED
     from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.commands.naming import own_keys, select_one
+    from deedbook_audit.report import UNHASHED, UNWITNESSED
     from deedbook_audit.whole import verify
     from deedbook_inspect.replaying.page import VerificationResult
 

@@ -116,8 +116,7 @@ def _print_differences(workspace: str, charter: "Charter") -> None:
 
 
 def _print_result(found: "WhatIf", sessions: int) -> None:
-    from deedbook.format.report import pluralise
-    from deedbook.format.terminal import plain
+    from deedbook.format.terminal import plain, pluralise
     from deedbook_inspect.rejudging.whatif import TOTALS
 
     for change in found.changes:

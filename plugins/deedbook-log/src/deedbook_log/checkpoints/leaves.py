@@ -1,16 +1,16 @@
-"""Leaves and checkpoints of the log, parsed from payloads and written as such; pure."""
+"""Leaves of the log, parsed from payloads and written as such; pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import attrs
 
-from .canonical import encode
-from .errors import LedgerError, fault
-from .proofs import Frontier, leaf_hash
+from deedbook.format.canonical import encode
+from deedbook.format.checkpoints import Frontier
+from deedbook.format.errors import LedgerError, fault
+from deedbook_audit.transparency.merkle import leaf_hash
 
 LEAF: Final = "ledger.leaf"
-CHECKPOINT: Final = "ledger.checkpoint"
 KEY: Final = "ledger.key"
 
 
@@ -61,44 +61,6 @@ class Leaf:
         return {**told, "root": self.root, "peaks": list(self.peaks)}
 
 
-@attrs.frozen
-class SignedCheckpoint:
-    """A checkpoint as ``ledger.checkpoint`` records it: the log's tree at that size, and the signed note."""
-
-    size: int
-    root: str
-    peaks: tuple[str, ...]
-    note: str
-
-    @classmethod
-    def parse(cls, told: Mapping[str, Any], place: str) -> Self:
-        """Parse the payload of ``ledger.checkpoint``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
-        try:
-            found = cls(told["size"], told["root"], tuple(told["peaks"]), str(told["note"]))
-            sound = found.tree.root.hex() == found.root
-        except (AttributeError, KeyError, TypeError, ValueError):
-            sound = False
-        if not sound:
-            why = "a checkpoint of the log is not what was written; verify"
-            raise LedgerError(fault("LEDGER_UNSOUND", why, place=place))
-        return found
-
-    @property
-    def tree(self) -> Frontier:
-        """The log's tree at that size, to be extended."""
-        return Frontier(self.size, map(bytes.fromhex, self.peaks))
-
-    def payload(self, origin: str, why: str) -> dict[str, Any]:
-        """Return the payload of ``ledger.checkpoint``."""
-        told = {"origin": origin, "size": self.size, "root": self.root, "peaks": list(self.peaks)}
-        return {**told, "note": self.note, "why": why}
-
-
 def encode_peaks(peaks: tuple[bytes, ...]) -> tuple[str, ...]:
     """Return peaks in the form of payloads."""
     return tuple(peak.hex() for peak in peaks)
-
-
-def origin_of(ledger: str) -> str:
-    """Return the origin of the log in the workspace ledger with that id, which is also the name of its keys."""
-    return f"deedbook/{ledger}"

@@ -1,16 +1,14 @@
 """The result of a verification: failures by line, check, expected and found, for people and as JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
-from .terminal import excerpt, plain
+from deedbook.format.lines import TornBytes
+from deedbook.format.terminal import MOST_OF_A_KIND, excerpt, plain, pluralise
 
-MOST_OF_A_KIND: Final = 20
-"""How many failures of one check are described for each ledger; the rest are counted."""
 MOST_LISTED: Final = 100
 """How many sessions with gaps, or without events, are listed; the rest are counted."""
 
@@ -93,14 +91,6 @@ class Decisions:
         }
 
 
-@attrs.frozen
-class TornBytes:
-    """Bytes after the last complete line: their *offset* in the file and how many there are."""
-
-    offset: int
-    size: int
-
-
 @attrs.frozen(kw_only=True)
 class Report:
     """The result of `verify` for one file.
@@ -169,19 +159,6 @@ def unreadable(file: str, why: str) -> Report:
         file=file, format="unknown", level="full", session_id=None, state="unknown", events=0, head=None,
         bytes=Part(failures=(failure,)), structure=Part(), notes=(), torn=None,
     )  # fmt: skip
-
-
-def pluralise(number: int, noun: str) -> str:
-    """Return *number* with its *noun*, in the plural unless it is one."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def few(texts: Iterable[str], limit: int = MOST_OF_A_KIND) -> Iterator[str]:
-    """Yield the first *limit* of *texts*, and then the number of the others."""
-    rest = iter(texts)
-    yield from islice(rest, limit)
-    if more := sum(1 for _ in rest):
-        yield f"and {more} more"
 
 
 def _part(name: str, part: Part, good: str) -> Iterator[str]:

@@ -8,9 +8,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.format.cosignatures import MAX_TIME, WitnessKey, WitnessSigner
 from deedbook.format.errors import SignatureError
-from deedbook.format.notes import Note, Signature, SigningKey, VerifierKey, sign
+from deedbook.format.notes import Note, Signature, SigningKey, VerifierKey, WitnessKey, sign
+from deedbook_audit.transparency.cosignatures import MAX_TIME, WitnessSigner, cosigned_at
 
 SEED = bytes(range(32))
 TEXT = "example.com/log\n3\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n"
@@ -48,13 +48,13 @@ def test_line_of_the_published_example_is_taken_apart():
 @given(st.integers(0, MAX_TIME))
 def test_witness_is_believed_about_when_it_saw_a_checkpoint(time):
     note = Note.parse(str(cosigned(time)))
-    assert WITNESS.public.cosigned_at(note) == time
+    assert cosigned_at(WITNESS.public, note) == time
     assert note.signed_by(LOG.public)
 
 
 def test_newest_of_several_times_counts():
     first, second = cosigned(5), WITNESS.cosign(TEXT, 9)
-    assert WITNESS.public.cosigned_at(Note(first.text, (*first.signatures, second))) == 9
+    assert cosigned_at(WITNESS.public, Note(first.text, (*first.signatures, second))) == 9
 
 
 @for_each(
@@ -73,7 +73,7 @@ def test_newest_of_several_times_counts():
     ids=["none", "other text", "other key", "other name", "no line", "zeros", "no time", "far time", "one bad of two"],
 )
 def test_witness_did_not_see_what_it_did_not_sign(note):
-    assert WITNESS.public.cosigned_at(note) is None
+    assert cosigned_at(WITNESS.public, note) is None
 
 
 def test_key_reads_as_it_is_written_and_a_plain_key_becomes_one():

@@ -12,9 +12,9 @@ from typing import Final, NoReturn, Self
 
 import attrs
 
+from deedbook.format.checkpoints import HASH_BYTES, MAX_SIZE, Checkpoint
 from deedbook.format.errors import SignatureError, fault
 from deedbook.format.notes import Note
-from deedbook.format.proofs import HASH_BYTES, MAX_SIZE, Checkpoint
 
 MAX_BODY: Final = 65536
 """The longest request and the longest answer, in bytes."""

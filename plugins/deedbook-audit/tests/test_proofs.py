@@ -9,8 +9,9 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deedbook.format.checkpoints import EMPTY, Checkpoint, Frontier
 from deedbook.format.errors import SignatureError
-from deedbook.format.proofs import EMPTY, Checkpoint, Frontier, MerkleTree, includes, is_consistent, leaf_hash
+from deedbook_audit.transparency.merkle import MerkleTree, includes, is_consistent, leaf_hash
 
 MOST = 33
 LEAVES = [leaf_hash(bytes([n])) for n in range(MOST)]
