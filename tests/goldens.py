@@ -16,8 +16,8 @@ from commandline import SCHEMAS
 
 from deedbook.format.events import FORMAT
 from deedbook.format.folds import SnapshotFold, TreeFold, fold, transcript
-from deedbook.format.reader import old_sessions, read
-from deedbook.format.upcasting.recognition import form_of
+from deedbook_audit.upcasting.reader import old_sessions, read
+from deedbook_audit.upcasting.recognition import form_of
 from deedbook_audit.verify import verify_file
 
 GOLDEN = Path(__file__).parent / "data" / "golden"

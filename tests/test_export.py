@@ -11,7 +11,7 @@ from test_verify import SCHEMAS, checks
 
 from deedbook.format.errors import LedgerError
 from deedbook.format.folds import TreeFold, fold
-from deedbook.format.reader import read
+from deedbook_audit.upcasting.reader import read
 from deedbook_audit.verify import verify_file
 from deedbook_inspect.export import export_seed_002
 

@@ -14,7 +14,7 @@ from test_export import strict_replay
 
 from deedbook.format.canonical import encode
 from deedbook.format.folds import TreeFold, fold
-from deedbook.format.reader import read
+from deedbook_audit.upcasting.reader import read
 from deedbook_audit.verify import verify_file
 
 ACTORS = {"runtime", "user", "agent", "tool", "policy", "system"}

@@ -17,8 +17,8 @@ from deedbook.format.families import PLUGIN_PREFIX, plugin_family
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines, TornBytes, Watch
 from deedbook.format.schema import Schemas, Validator
-from deedbook.format.upcasting.naming import split_source
-from deedbook.format.upcasting.recognition import recognise
+from deedbook_audit.upcasting.naming import split_source
+from deedbook_audit.upcasting.recognition import recognise
 from deedbook_audit.verification import ranges
 from deedbook_audit.verification.excisions import EXCISED
 from deedbook_audit.verification.hashes import Chain

@@ -45,10 +45,11 @@ def check_proof(
 
 @contextmanager
 def _open_ledger(workspace: str, ledger: str) -> "Iterator[Lines]":
-    from deedbook.cli.ledgers import session_file
     from deedbook.format.events import MAX_PAYLOAD
     from deedbook.format.files import Folder
     from deedbook.format.lines import Lines
+
+    from .ledgers import session_file
 
     place = session_file(workspace, ledger)
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:

@@ -221,10 +221,10 @@ def _get_status(found: "Explanation") -> int:
 
 
 def _explain_recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
-    from deedbook.cli.ledgers import session_file
     from deedbook.format.files import Folder
     from deedbook.policy.judge import DecisionContext
     from deedbook_audit.calls import read_calls
+    from deedbook_audit.commands.ledgers import session_file
     from deedbook_audit.rederive import DecisionInput, Rejudger, find_recorded_answer
     from deedbook_inspect.rejudging.explanation import explain
 

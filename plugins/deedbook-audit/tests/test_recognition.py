@@ -16,7 +16,7 @@ from test_event_ledger import boot, unhashed
 from test_old_verification import complete
 from test_verify import honest_1_0, verify
 
-from deedbook.format.upcasting.recognition import describe_other, recognise
+from deedbook_audit.upcasting.recognition import describe_other, recognise
 
 NOTES = b"# Notes\n\nSome *text*.\n"
 OTHERS = {
