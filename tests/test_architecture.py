@@ -40,10 +40,10 @@ PURE = (
     "deedbook_inspect.observing.exposition", "deedbook_inspect.observing.figures",
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
-    "deedbook_memory.recall", "format.detectors", "format.schema_cost", "format.entries", "format.folds",
+    "deedbook_memory.recall", "format.detectors", "deedbook_memory.entries", "format.schema_cost", "format.folds",
     "format.families", "format.lint", "format.event_text", "contract.pointers", "plugins.routing.bm25",
     "plugins.routing.fit", "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions",
-    "contract.facts", "policy.fitting", "policy.judge", "policy.match", "policy.zones",
+    "contract.facts", "policy.fitting", "policy.judge", "policy.kinds", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}
@@ -254,7 +254,7 @@ def test_projects_import_only_what_they_declare():
 
 ROOMS_OF_FEATURES = {
     "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.schema",
-                                 "contract.facts", "policy.gates", "policy.match"),
+                                 "contract.facts", "policy.gates", "policy.kinds", "policy.match"),
 }  # fmt: skip
 """What first-party distributions may import of the kernel beside its contract: canonical JSON, errors, schemas, and
 the one match grammar, with the facts and tags that policies look at."""

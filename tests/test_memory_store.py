@@ -19,12 +19,13 @@ from remembering import ABILITIES, code, fine, folded, kept, propose, rememberin
 from deedbook import Ok, open_kernel
 from deedbook.contract import Event
 from deedbook.format import canonical
-from deedbook.format.entries import LEGACY, is_key, upcast
 from deedbook.format.errors import MemoryRefused
 from deedbook.format.events import Entry, label
+from deedbook.policy.zones import LEGACY
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import load_workspace
 from deedbook_memory.book import MemoryBook, read_history
+from deedbook_memory.entries import is_key, upcast
 from deedbook_memory.legacy import list_items, take_over
 from deedbook_memory.recall import EntryName, Memory
 from deedbook_memory.store import NAME

@@ -22,7 +22,7 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
-from .call_context import CallCtx, MemoryCall
+from .call_context import CallCtx, WorkspaceCall
 from .door import Door
 from .handlers import Outcome, Ticket
 from .hooks import HookResult, HookRunner, refused
@@ -89,7 +89,7 @@ class Session:
         self._facts = _facts_of(ledger) if bindings.reads else _no_facts
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = own
-        contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run, "memory": self._memory_call}
+        contexts = {"tool": self._ctx, "model": self._ctx, "flow": self._flow_run, "memory": self._workspace_call}
         self.door = Door(
             bindings, ledger,
             facts=self._facts, contexts=contexts, clock=time.perf_counter, pending_calls=pending_calls,
@@ -301,8 +301,8 @@ class Session:
     def _ctx(self, ticket: Ticket) -> CallCtx:
         return CallCtx(self.door, ticket, self._show)
 
-    def _memory_call(self, ticket: Ticket) -> MemoryCall:
-        return MemoryCall(self.door, ticket, self._show, self._own)
+    def _workspace_call(self, ticket: Ticket) -> WorkspaceCall:
+        return WorkspaceCall(self.door, ticket, self._show, self._own)
 
     def _flow_run(self, ticket: Ticket) -> "FlowRun":
         from .runs import FlowRun

@@ -1,4 +1,4 @@
-"""Entries of memory: zones, keys, upcasting of older forms, and forbidden values; pure.
+"""Entries of memory: keys, upcasting of older forms, and forbidden values; pure.
 
 An entry is proposed in a form of some version. The current one is ``memory_entry_v1``; entries of older forms are
 upcast whenever the ledger is folded, and never rewritten.
@@ -10,26 +10,17 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from deedbook.contract import Object
+from deedbook.format.canonical import encode
+from deedbook.format.detectors import NAMES, Detectors
+from deedbook.policy.zones import LEGACY, WORLD, ZONES
 
-from .canonical import encode
-from .detectors import NAMES, Detectors
-
-WORLD: Final = "world_state"
-LEGACY: Final = "legacy"
-ZONES: Final = (WORLD, "decision", "observation", LEGACY)
 PROPOSED: Final = ZONES[:3]
 """The zones that accept proposals."""
 GROUNDS: Final = ("user_declared", "tool_verified", "human_approved")
 """The kinds of provenance."""
 VERSION: Final = "v1"
-TOOLS: Final[Mapping[str, str]] = MappingProxyType(
-    {"memory-read": "read", "memory-propose": "propose", "memory-retract": "retract"}
-)
-"""The handlers of abilities of kind memory, and the access to a zone that each needs."""
 KEY: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(?:/[a-z0-9][a-z0-9._-]*)*")
 MAX_KEY: Final = 128
-MAX_BYTES: Final = 65536
-MAX_ENTRIES: Final = 10_000
 
 Upcaster: TypeAlias = Callable[[Object], Object]
 
