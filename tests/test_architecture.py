@@ -36,7 +36,7 @@ LEGACY = ROOT / "plugins" / "deedbook-legacy" / "src" / "deedbook_legacy"
 """What takes in ledgers of older forms. Both are distributions of their own, which the kernel does without."""
 PURE = (
     "call.records", "charter.changes", "charter.grants", "charter.required_skills",
-    "deedbook_inspect.observing.accounts",
+    "deedbook_inspect.event_tree", "deedbook_inspect.observing.accounts",
     "deedbook_inspect.observing.exposition", "deedbook_inspect.observing.figures",
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from deedbook.contract import Event
 from deedbook.format.errors import LedgerError
-from deedbook.format.folds import SnapshotFold, TreeFold, fold
+from deedbook.format.folds import SnapshotFold, fold
 from deedbook_audit.upcasting.envelope_1_0 import moment
 from deedbook_audit.upcasting.naming import split_source
 from deedbook_audit.upcasting.reader import read
 from deedbook_audit.upcasting.recognition import form_of, known_form
 from deedbook_audit.upcasting.table import UPCASTERS, Upcasters, version
+from deedbook_inspect.event_tree import TreeFold
 
 
 def event_000(kind, payload, identity="1", actor="system", **changes):

@@ -37,10 +37,11 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
     The first line is the verdict of the verification; the exit status is 4 if the ledger is not sound. Nothing is
     called again.
     """
-    from deedbook.format.folds import SnapshotFold, fold, subtree, transcript
+    from deedbook.format.folds import SnapshotFold, fold
     from deedbook.format.terminal import plain
     from deedbook_audit.commands.ledgers import session_file
     from deedbook_audit.upcasting.reader import read
+    from deedbook_inspect.event_tree import subtree, transcript
 
     if out is not None and not html:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")

@@ -31,8 +31,9 @@ def command(
     no_payload: bool,
 ) -> int:
     """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
-    from deedbook.format.folds import TreeFold, fold, subtree
+    from deedbook.format.folds import fold
     from deedbook_audit.upcasting.reader import read
+    from deedbook_inspect.event_tree import TreeFold, subtree
     from deedbook_inspect.reading import report_torn_end, types_in
 
     place = _find_ledger(asked, session, trace)
