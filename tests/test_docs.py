@@ -33,6 +33,7 @@ from deedbook.format import folds
 from deedbook.format.errors import CODES
 from deedbook.format.families import CATALOGUE
 from deedbook.plugins.groups import GROUPS
+from deedbook_author.starter import STARTER
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -427,7 +428,7 @@ class Shell:
 @pytest.fixture
 def workspace(tmp_path):
     """Make a workspace of the starter, with what pages look at beside it."""
-    copytree(ROOT / "starter", tmp_path / ".system")
+    copytree(STARTER, tmp_path / ".system")
     copytree(ROOT / "examples", tmp_path / "examples")
     copy(ROOT / "LICENSE", tmp_path)
     return tmp_path
@@ -447,7 +448,7 @@ def section(name):
 
 
 def test_readme_shows_what_a_run_prints(tmp_path):
-    for folder in (".system", "starter"):
+    for folder in (".system", "plugins/deedbook-author/src/deedbook_author/data/starter"):
         copytree(ROOT / folder, tmp_path / folder)
     shell = Shell(tmp_path)
     for block in [section("Two commands")[0], *section("What a run leaves")]:
