@@ -9,7 +9,7 @@ installed feature. Private until 1.0.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import attrs
 import pluggy
@@ -20,8 +20,7 @@ PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
 featureimpl = pluggy.HookimplMarker(PROJECT)
 
-Level: TypeAlias = Literal["ok", "note", "fault"]
-MOST_FAULTS: Final = 20
+_MOST_FAULTS: Final = 20
 """The most faults of one kind that ``deedbook doctor`` lists."""
 
 
@@ -42,15 +41,15 @@ class Check:
     """A check of ``deedbook doctor``: its *name* and *level*, what was *found*, and how to *fix* what is wrong."""
 
     name: str
-    level: Level
+    level: Literal["ok", "note", "fault"]
     found: str
     fix: str = ""
 
 
 def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
     """Yield the first of many faults of one kind, and the number of the others."""
-    yield from faults[:MOST_FAULTS]
-    if (more := len(faults) - MOST_FAULTS) > 0:
+    yield from faults[:_MOST_FAULTS]
+    if (more := len(faults) - _MOST_FAULTS) > 0:
         yield Check(faults[0].name, "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
