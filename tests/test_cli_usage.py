@@ -18,8 +18,8 @@ from deedbook.cli.program import _status, program, sections
 from deedbook.plugins.commands import find_commands
 
 OURS = {
-    "deedbook", "deedbook-audit", "deedbook-inspect", "deedbook-legacy", "deedbook-log", "deedbook-memory",
-    "deedbook-serve",
+    "deedbook", "deedbook-audit", "deedbook-author", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
+    "deedbook-memory", "deedbook-serve",
 }  # fmt: skip
 """The distributions whose commands are data commands."""
 SECTIONS = sections()
@@ -241,7 +241,7 @@ def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
     assert status == 0
     plugins = {name.partition(".")[0] for name in modules if name.startswith("deedbook_")}
     # judging again asks Deedbook's own rules, and nobody else's
-    assert plugins <= {"deedbook_audit", "deedbook_inspect", "deedbook_policy_standard"}
+    assert plugins <= {"deedbook_audit", "deedbook_author", "deedbook_inspect", "deedbook_policy_standard"}
 
 
 def test_command_of_ours_has_standard_output_to_itself_and_one_that_is_not_marked_has_not():

@@ -29,9 +29,8 @@ _TEXTS: Final = frozenset(
     {"note", "pointer", "prompt", "prompts", "reason", "removes", "said", "sets", "facts", "text", "value"}
 )
 """Parameters that hold a text, which may be empty, or JSON, which has its own check."""
-_EMPTY: Final = "it is empty; name something, or leave it out"
-KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack", "feature")
-"""The kinds of plugins."""
+EMPTY: Final = "it is empty; name something, or leave it out"
+"""The error for a parameter that is an empty text."""
 
 
 @attrs.define
@@ -40,19 +39,6 @@ class GlobalOptions:
 
     workspace: str = "."
     json: bool = False
-
-
-class FilePath(click.Path):
-    """A file or a folder, as a `Path`. An empty text is refused; `Path` would take it for the current folder."""
-
-    def __init__(self, *, file_okay: bool = True) -> None:
-        super().__init__(file_okay=file_okay, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; raises `click.BadParameter`."""
-        if value == "":
-            self.fail(_EMPTY, param, ctx)
-        return super().convert(value, param, ctx)
 
 
 class CommandContext(click.Context):
@@ -74,7 +60,7 @@ class CommandContext(click.Context):
         given = self.get_parameter_source(name) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP, None)
         value = self.params.get(name)
         if given and name not in _TEXTS and "" in (value if isinstance(value, tuple) else (value,)):
-            raise click.BadParameter(_EMPTY, ctx=self, param=param)
+            raise click.BadParameter(EMPTY, ctx=self, param=param)
 
 
 class SuggestingGroup(click.Group):

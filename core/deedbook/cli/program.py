@@ -29,28 +29,13 @@ INTERRUPTED: Final = 130
 
 OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "Begin": {
-            "init": "Begin a workspace: one file, or the whole starter.",
-            "new": "Begin a plugin of your own: `new plugin`.",
-            "doctor": "Check all that Deedbook stands on, and how to mend it.",
-            "plugins": "List what is installed, and who uses it.",
-            "completion": "Print the completion script for bash, zsh or fish.",
-        },
+        "Begin": {},
         "Do": {
             "run": "Take a request through hooks, skill and roles to an answer.",
             "call": "Use one ability through the door, in a session of its own.",
             "approvals": "Show what waits for a person; approve, deny, or run it.",
         },
-        "Workspace": {
-            "abilities": "List what the workspace declares; `abilities show`.",
-            "registry": "Check what the workspace declares: `registry lint`.",
-            "route": "Rank abilities and documents for a prompt, with reasons.",
-            "skills": "List the skills; `skills show`, `skills lint`.",
-            "agents": "List the agents that have a card, and the roles.",
-            "hooks": "List the hooks, and test them.",
-            "policy": "List the policies, and test them.",
-            "lock": "Compile the charter, show what changed, and pin it.",
-        },
+        "Workspace": {"lock": "Compile the charter, show what changed, and pin it."},
         "Record": {"sessions": "List the sessions; `sessions close` ends an interrupted one."},
         "Proof": {
             "ledger": "Sign, import, correct and erase: what is done with ledgers.",

@@ -7,9 +7,9 @@ for Deedbook's own features; the charter then pins its code. Removing payloads a
 installed feature. Private until 1.0.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final, Literal
 
 import attrs
 import pluggy
@@ -19,6 +19,9 @@ from .plugins import EventType, Object
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
 featureimpl = pluggy.HookimplMarker(PROJECT)
+
+_MOST_FAULTS: Final = 20
+"""The most faults of one kind that ``deedbook doctor`` lists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +34,23 @@ class FeatureSpec:
 
     settings: Object = attrs.field(factory=lambda: {"type": "object", "additionalProperties": False})
     records: Mapping[str, EventType] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Check:
+    """A check of ``deedbook doctor``: its *name* and *level*, what was *found*, and how to *fix* what is wrong."""
+
+    name: str
+    level: Literal["ok", "note", "fault"]
+    found: str
+    fix: str = ""
+
+
+def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
+    """Yield the first of many faults of one kind, and the number of the others."""
+    yield from faults[:_MOST_FAULTS]
+    if (more := len(faults) - _MOST_FAULTS) > 0:
+        yield Check(faults[0].name, "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
 class FeatureHooks:
@@ -91,8 +111,8 @@ class FeatureHooks:
         """
 
     @featurespec
-    def examine(self, workspace: Any) -> Iterable[Any]:
-        """Return checks (`deedbook.cli.health.Check`) for ``deedbook doctor``."""
+    def examine(self, workspace: Any) -> Iterable[Check]:
+        """Return checks for ``deedbook doctor``."""
         raise NotImplementedError
 
     @featurespec

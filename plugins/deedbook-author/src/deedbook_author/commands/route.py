@@ -1,19 +1,22 @@
-"""``deedbook route``: rank abilities and documents for a prompt, with reasons."""
+"""Rank abilities and documents for a prompt, with reasons."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .common import GlobalOptions, json_option, profile_option
-from .completing import clients
-from .output import as_json, say, table
+from deedbook.cli.common import GlobalOptions, json_option, profile_option
+from deedbook.cli.completing import clients
+from deedbook.cli.output import as_json, data_command, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deedbook.contract import RankedRoute
 
+SECTION: Final = "Workspace"
 
+
+@data_command
 @click.command("route")
 @click.argument("prompt")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=5, show_default=True,

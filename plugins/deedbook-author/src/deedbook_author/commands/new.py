@@ -1,13 +1,19 @@
-"""``deedbook new``: create a plugin."""
+"""Begin a plugin of your own: `new plugin`."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
-from .common import KINDS, FilePath, SuggestingGroup, display_path
-from .output import message, say
+from deedbook.cli.common import SuggestingGroup, display_path
+from deedbook.cli.output import data_command, message, say
+
+from .parameters import KINDS, FilePath
+
+SECTION: Final = "Begin"
 
 
+@data_command
 @click.group("new", cls=SuggestingGroup)
 def command() -> None:
     """Create something of your own: a plugin."""
@@ -28,7 +34,7 @@ def plugin(name: str, kind: str, into: Path) -> int:
 
     NAME is its name in YAML, in lower-case words joined by hyphens. Existing files are not changed.
     """
-    from .drafts import create_plugin
+    from deedbook_author.drafts import create_plugin
 
     draft = create_plugin(kind, name, into)
     for path in draft.files:

@@ -4,16 +4,17 @@ import json
 import string
 
 import pytest
-from commandline import ROOT, Place
+from commandline import Place
 from hypothesis import given
 from hypothesis import strategies as st
 from skills_ref import validate
 
 from deedbook import Skill
-from deedbook.charter.spelling import front_matter_form, obstacles
 from deedbook.format.files import Folder
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.workspace.documents import parse_front_matter
+from deedbook_author.spelling import front_matter_form, obstacles
+from deedbook_author.starter import STARTER
 from deedbook_skill_markdown import Markdown
 
 KEYS = ("name", "description", "license", "compatibility", "allowed-tools", "metadata")
@@ -179,7 +180,7 @@ def test_list_and_show_say_what_a_skill_is(place: Place):
 
 
 def test_our_own_skills_are_what_lint_says_they_are():
-    for path in sorted(ROOT.glob("starter/skills/*/SKILL.md")):
+    for path in sorted(STARTER.glob("skills/*/SKILL.md")):
         document, _ = parse_front_matter(path.read_bytes(), path.name)
         assert front_matter_form(document) == ("own" if set(document.value) - set(KEYS) else "open")
         assert bool(obstacles(document)) >= bool(validate(path.parent))

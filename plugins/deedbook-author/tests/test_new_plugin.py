@@ -17,8 +17,8 @@ import pytest
 from commandline import ROOT, Place
 from test_docs import blocks, definitions
 
-from deedbook.cli.common import KINDS
 from deedbook.plugins.groups import ENTRY_POINTS
+from deedbook_author.commands.parameters import KINDS
 
 PAGES = ROOT / "docs" / "plugins"
 

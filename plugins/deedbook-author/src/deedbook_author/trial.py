@@ -13,7 +13,9 @@ from deedbook.plugins.importing import VARIABLE, import_seconds
 from deedbook.plugins.plugins import Offer, discover, load
 from deedbook.programs.workers import Workers
 
-_CODE: Final = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from deedbook.cli.trial import child; child()"
+_CODE: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from deedbook_author.trial import child; child()"
+)
 _BEGUN: Final = "trying"
 _DONE: Final = "tried"
 _PATIENCE: Final = 10.0

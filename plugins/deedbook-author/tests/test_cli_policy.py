@@ -1,10 +1,9 @@
 """`deedbook policy`: tests of policies, which rules they reach, and rules that nobody reaches."""
 
 import re
-from pathlib import Path
 
 import pytest
-from commandline import Place
+from commandline import ROOT, Place
 
 POLICY = """\
     schema_version: v1
@@ -358,7 +357,7 @@ def test_an_argument_that_some_ability_may_take_is_not_called_misspelt(place: Pl
 
 
 def test_the_examples_of_the_page_on_policies_hold(place: Place):
-    page = (Path(__file__).parents[1] / "docs/policies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/policies.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```yaml\n# \.system/(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert [path for path, _ in shown] == [
         "policies/baseline.yaml", "policies/spending.yaml", "policies/baseline.test.yaml",

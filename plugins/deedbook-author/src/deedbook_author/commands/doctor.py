@@ -1,4 +1,4 @@
-"""``deedbook doctor``: check everything that Deedbook depends on."""
+"""Check all that Deedbook stands on, and how to mend it."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import click
 
-from .common import GlobalOptions, json_option
-from .output import as_json, paint, say
+from deedbook.cli.common import GlobalOptions, json_option
+from deedbook.cli.output import as_json, data_command, paint, say
 
 if TYPE_CHECKING:
-    from .health import Check
+    from deedbook.contract.features import Check
 
+SECTION: Final = "Begin"
 _COLOURS: Final = MappingProxyType({"ok": "green", "note": "yellow", "fault": "red"})
 
 
+@data_command
 @click.command("doctor")
 @json_option
 @click.pass_obj
@@ -30,8 +32,7 @@ def command(options: GlobalOptions) -> int:
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.sources import find_workspace
     from deedbook.workspace.workspace import load_profile
-
-    from .health import examine
+    from deedbook_author.health import examine
 
     try:
         root = find_workspace(Path(options.workspace))

@@ -9,10 +9,10 @@ import pytest
 from commandline import Place, starter
 from importlib_metadata import distributions
 
-from deedbook.cli.health import examine
 from deedbook.plugins.plugins import discover
 from deedbook.policy.charter import Charter
 from deedbook.workspace.workspace import read_workspace
+from deedbook_author.health import examine
 
 GUARD = """
     from deedbook import GateSpec, allow, hookimpl

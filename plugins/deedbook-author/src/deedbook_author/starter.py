@@ -11,6 +11,8 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import data_folder
 from deedbook.workspace.sources import SYSTEM
 
+STARTER: Final = Path(__file__).with_name("data") / "starter"
+"""The ``.system`` of a full workspace."""
 EDITORS: Final = "schemas"
 """The folder below ``.system`` that holds JSON Schemas for editors; the kernel uses its own."""
 STATE: Final = ".deedbook/"
@@ -48,7 +50,7 @@ _FORMS: Final = {
 def create_workspace(folder: Path, *, full: bool) -> list[str]:
     """Make *folder* a workspace and return the files written; raises `SourceError` if it is one already.
 
-    Either all files are written or none. With *full* it is a copy of the kernel's own starter: roles, skills, hooks,
+    Either all files are written or none. With *full* it is a copy of `STARTER`: roles, skills, hooks,
     tools, a policy with tests; otherwise one file.
     """
     system = folder / SYSTEM
@@ -65,7 +67,7 @@ def create_workspace(folder: Path, *, full: bool) -> list[str]:
     try:
         made = draft / SYSTEM
         if full:
-            shutil.copytree(data_folder("starter"), made)
+            shutil.copytree(STARTER, made)
         else:
             made.mkdir()
             (made / "deedbook.yaml").write_text(_MINIMAL, encoding="utf-8")

@@ -1,13 +1,16 @@
-"""``deedbook agents``: list agents and roles; reads cards, and no persona."""
+"""List the agents that have a card, and the roles."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from .common import GlobalOptions, json_option, profile_option
-from .output import as_json, say, table
+from deedbook.cli.common import GlobalOptions, json_option, profile_option
+from deedbook.cli.output import as_json, data_command, say, table
+
+SECTION: Final = "Workspace"
 
 
+@data_command
 @click.command("agents")
 @click.option("--can", metavar="ABILITY", help="Only agents that have this capability.")
 @profile_option

@@ -1,13 +1,19 @@
-"""``deedbook init``: create a workspace."""
+"""Begin a workspace: one file, or the whole starter."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
-from .common import FilePath, display_path
-from .output import message, say
+from deedbook.cli.common import display_path
+from deedbook.cli.output import data_command, message, say
+
+from .parameters import FilePath
+
+SECTION: Final = "Begin"
 
 
+@data_command
 @click.command("init")
 @click.argument("folder", default=".", type=FilePath(file_okay=False))
 @click.option("--full", is_flag=True, help="The whole starter: roles, skills, hooks, tools, a policy and its tests.")
@@ -17,7 +23,7 @@ def command(folder: Path, *, full: bool, schemas: bool) -> int:
 
     Every YAML file names its JSON Schema, so that editors complete and check it.
     """
-    from .starter import create_workspace, renew_schemas
+    from deedbook_author.starter import create_workspace, renew_schemas
 
     if schemas and full:
         raise click.UsageError("--schemas writes nothing but schemas; leave --full out")

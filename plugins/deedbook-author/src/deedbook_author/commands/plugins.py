@@ -1,17 +1,22 @@
-"""``deedbook plugins``: list the installed plugins without importing them."""
+"""List what is installed, and who uses it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .common import KINDS, GlobalOptions, json_option
-from .output import as_json, report_error, say, table
+from deedbook.cli.common import GlobalOptions, json_option
+from deedbook.cli.output import as_json, data_command, report_error, say, table
+
+from .parameters import KINDS
 
 if TYPE_CHECKING:
     from deedbook.plugins.plugins import Catalogue
     from deedbook.workspace.declarations import Workspace
 
+SECTION: Final = "Begin"
 
+
+@data_command
 @click.command("plugins")
 @click.option("--kind", type=click.Choice(KINDS), help="Only those of one kind.")
 @json_option

@@ -1,22 +1,25 @@
-"""``deedbook policy``: list the policies of the workspace, and test them. Nothing is called and nothing is written."""
+"""List the policies, and test them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
-from .output import as_json, message, say, table
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, profile_option
+from deedbook.cli.output import as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deedbook.charter.cases import CaseResult, RuleCoverage
     from deedbook.charter.policies import PolicyNote
     from deedbook.format.errors import DomainError
     from deedbook.workspace.declarations import Workspace
+    from deedbook_author.policy_cases import CaseResult, RuleCoverage
+
+SECTION: Final = "Workspace"
 
 
+@data_command
 @click.group("policy", cls=SuggestingGroup)
 def command() -> None:
     """List the policies of the workspace, and test them."""
@@ -94,17 +97,17 @@ def test(
     Without FILE, the cases in packs are judged, too. A rule is covered if it decided the answer of its policy in at
     least one case. Exit status 1 if a case fails; 0 without any tests, with a message.
     """
-    from deedbook.charter import cases
     from deedbook.kernel import bindings_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_author import policy_cases
 
     source, catalogue = read_workspace(options.workspace, profile), discover()
     found = _cases(source, files)
     with bindings_for_judging(source, catalogue) as bindings:
-        findings = [cases.run_case(bindings, case, hooks=hooks) for case in found]
-        parts = cases.coverage(bindings, findings, installed_kinds(catalogue))
+        findings = [policy_cases.run_case(bindings, case, hooks=hooks) for case in found]
+        parts = policy_cases.coverage(bindings, findings, installed_kinds(catalogue))
     failed = [finding for finding in findings if finding.problem]
     percent = 100.0 if not parts else 100 * sum(part.covered for part in parts) / len(parts)
     enough = coverage is None or percent >= coverage
@@ -118,11 +121,11 @@ def test(
 
 
 def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
-    from deedbook.charter import cases
     from deedbook.format.errors import SourceError, raise_all
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.workspace.trees import list_trees
+    from deedbook_author import policy_cases
 
     schemas = Schemas.load(data_folder("schemas"))
     faults: list[DomainError] = []
@@ -130,15 +133,15 @@ def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
     with Folder.at(source.root) as folder:
         own, *packed = list_trees(folder, source)
         named = [(own, _below(source.root, path)) for path in paths]
-        beside = ((each, path) for each in (own, *packed) for path in each.tests(cases.FOLDER))
+        beside = ((each, path) for each in (own, *packed) for path in each.tests(policy_cases.FOLDER))
         for tree, path in named or beside:
             try:
-                found += cases.read_cases(tree, path, schemas)
+                found += policy_cases.read_cases(tree, path, schemas)
             except SourceError as problem:
                 faults += problem.errors
     raise_all(SourceError, faults)
     if not found:
-        message(f"there are no tests; write some in .system/{cases.FOLDER}/NAME.test.yaml")
+        message(f"there are no tests; write some in .system/{policy_cases.FOLDER}/NAME.test.yaml")
     return found
 
 

@@ -4,15 +4,15 @@ import json
 import os
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
-from commandline import ROOT, Place
+from commandline import Place
 from ruamel.yaml import YAML
 
 from deedbook.workspace.documents import parse_yaml
+from deedbook_author.starter import STARTER
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_minimal_workspace_is_one_file_and_works(place):
 
 def test_full_starter_is_copied_whole_and_runs(place):
     place.run("init", "--full", status=0)
-    own = set(listed(ROOT / "starter"))
+    own = set(listed(STARTER))
     assert own == {path for path in listed(place.path / ".system") if not path.startswith("schemas/")}
     assert place.run("run", "Say hello to Ada", status=0).out == "Hello, Ada!\n"
 
@@ -130,13 +130,6 @@ def test_schemas_are_renewed_where_a_workspace_is(place):
     assert json.loads((place.path / ".system/schemas/hook_v1.json").read_text())["$id"] == "hook_v1"
     assert (place.path / ".system/deedbook.yaml").read_text() == "schema_version: v1\n"
     place.run("init", "--schemas", "--full", status=2)
-
-
-def test_build_lists_every_file_of_the_starter_and_no_other():
-    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    listed_files = {path for path in built["only-include"] if path.startswith("starter/")}
-    tracked = subprocess.run(["git", "ls-files", "starter"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert listed_files == set(tracked.stdout.split())
 
 
 EXAMPLES = {

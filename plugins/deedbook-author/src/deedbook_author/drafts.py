@@ -1,4 +1,4 @@
-"""Create a plugin from the kernel's templates: a distribution with a test and a workspace that uses it."""
+"""Create a plugin from the templates: a distribution with a test and a workspace that uses it."""
 
 import keyword
 import re
@@ -14,9 +14,10 @@ import attrs
 
 from deedbook.contract import plugins as contracts
 from deedbook.format.errors import SourceError, fault
-from deedbook.format.schema import data_folder
 from deedbook.plugins.groups import ENTRY_POINTS
 
+TEMPLATES: Final = Path(__file__).with_name("data") / "templates"
+"""The files of new plugins, a folder for each kind; `all` for every kind."""
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Valid names of plugins: lower-case words joined by hyphens."""
 _LONGEST: Final = 60
@@ -73,7 +74,7 @@ def create_plugin(kind: str, name: str, into: Path) -> Draft:
     try:
         made = draft / folder.name
         for part in ("all", kind):
-            _fill(data_folder("templates") / part, made, words)
+            _fill(TEMPLATES / part, made, words)
         made.rename(folder)
     finally:
         shutil.rmtree(draft)

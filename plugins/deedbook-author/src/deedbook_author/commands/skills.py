@@ -1,19 +1,22 @@
-"""``deedbook skills``: list the skills and their portability; imports the skill loaders and nothing else."""
+"""List the skills; `skills show`, `skills lint`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
 
-from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
-from .output import answer, as_json, message, say, table
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, profile_option
+from deedbook.cli.output import answer, as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from deedbook.workspace.declarations import Workspace
 
+SECTION: Final = "Workspace"
 
+
+@data_command
 @click.group("skills", cls=SuggestingGroup, invoke_without_command=True)
 @profile_option
 @json_option
@@ -132,8 +135,8 @@ def _skills(options: GlobalOptions, profile: str | None) -> Listing:
 
 def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, Any]:
     from deedbook.charter.skills import read_front_matter
-    from deedbook.charter.spelling import front_matter_form, obstacles
     from deedbook.policy.commands import allowed_of
+    from deedbook_author.spelling import front_matter_form, obstacles
 
     document = read_front_matter(entry["source"], workspace)
     found = obstacles(document) if document else []

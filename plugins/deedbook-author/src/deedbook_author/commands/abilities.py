@@ -1,22 +1,22 @@
-"""``deedbook abilities``: list the declared abilities; no plugin is imported except to show one ability.
-
-The effects in the list come from the charter in force, as long as its sources have not changed.
-"""
+"""List what the workspace declares; `abilities show`."""
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import completing
-from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
-from .output import as_json, say, table
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, profile_option
+from deedbook.cli.output import as_json, data_command, say, table
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import AbilitySource, Workspace
 
+SECTION: Final = "Workspace"
 
+
+@data_command
 @click.group("abilities", cls=SuggestingGroup, invoke_without_command=True)
 @profile_option
 @json_option

@@ -1,13 +1,19 @@
-"""``deedbook registry``: check the abilities of the workspace."""
+"""Check what the workspace declares: `registry lint`."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
-from .common import FilePath, GlobalOptions, SuggestingGroup, json_option
-from .output import as_json, message, say
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option
+from deedbook.cli.output import as_json, data_command, message, say
+
+from .parameters import FilePath
+
+SECTION: Final = "Workspace"
 
 
+@data_command
 @click.group("registry", cls=SuggestingGroup)
 def command() -> None:
     """Check what the workspace declares."""
@@ -25,11 +31,11 @@ def lint(options: GlobalOptions, files: tuple[Path, ...]) -> int:
     """
     import attrs
 
-    from deedbook.charter.registry import survey
     from deedbook.format.release import VERSION
     from deedbook.format.terminal import plain, pluralise
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.sources import find_workspace
+    from deedbook_author.registry import survey
 
     root = find_workspace(Path(options.workspace)).absolute()
     made = survey(root, discover(), kernel=VERSION, files=[_within(root, file) for file in files])

@@ -9,28 +9,26 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Literal
-
-import attrs
+from typing import Any, Final
 
 from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
 from deedbook.charter.policies import lint_own_policies
-from deedbook.charter.registry import find_missing_programs
 from deedbook.charter.store import Store
+from deedbook.contract.features import Check, first_faults
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
 from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.reader import list_sessions
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.format.terminal import MOST_OF_A_KIND, few, pluralise
+from deedbook.format.terminal import few, pluralise
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
@@ -46,10 +44,8 @@ from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 from deedbook.workspace.site import Site
 
+from .registry import find_missing_programs
 from .trial import find_fatal
-
-Level = Literal["ok", "note", "fault"]
-
 
 _PYTHON: Final = ((3, 11), (3, 15))
 _LEAST_SPACE: Final = 256 * 1024 * 1024
@@ -57,16 +53,6 @@ _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
 _UNINSTALL: Final = "pip uninstall it, or remove it from the workspace; nothing that uses it can start"
 _OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook-policy-standard[cel]'"),)
-
-
-@attrs.frozen
-class Check:
-    """One check: its *name*, its *level*, what was *found*, and how to *fix* it if something is wrong."""
-
-    name: str
-    level: Level
-    found: str
-    fix: str = ""
 
 
 def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
@@ -302,13 +288,6 @@ def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything; the other checks still run
             yield Check(name, "fault", f"cannot be checked: {describe(problem)}", "pip install --force-reinstall it")
-
-
-def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
-    """Yield the first of many faults of one kind, and the number of the others."""
-    yield from faults[:MOST_OF_A_KIND]
-    if (more := len(faults) - MOST_OF_A_KIND) > 0:
-        yield Check(faults[0].name, "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
 def _lost(state: Path) -> Iterator[Check]:

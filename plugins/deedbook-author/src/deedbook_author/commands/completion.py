@@ -1,20 +1,23 @@
-"""``deedbook completion``: print the completion script of a shell."""
+"""Print the completion script for bash, zsh or fish."""
+
+from typing import Final
 
 import click
 
-from .completing import VARIABLE
+from deedbook.cli.completing import VARIABLE
+from deedbook.cli.output import data_command, message, say
 
-SHELLS = ("bash", "zsh", "fish")
+SECTION: Final = "Begin"
+SHELLS: Final = ("bash", "zsh", "fish")
 
 
+@data_command
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> int:
     """Print the completion script of SHELL: commands, options, abilities, sessions, profiles, principals."""
     from click.shell_completion import get_completion_class
-
-    from .output import message, say
 
     made = get_completion_class(shell)
     assert made is not None

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from deedbook.charter.compiler import compile_charter
+from deedbook.charter.policies import lint_own_policies
 from deedbook.format.errors import BindingError, DomainError, fault
 from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import Catalogue
@@ -19,9 +21,6 @@ from deedbook.policy.fitting import find_unguarded, find_unmatched
 from deedbook.programs.process import BASE, has_program
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
-
-from .compiler import compile_charter
-from .policies import lint_own_policies
 
 _SHORTEST: Final = 8
 _UNDECLARED: Final = " is not declared"

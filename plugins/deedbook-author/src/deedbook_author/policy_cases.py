@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.charter.policies import reachable_rules
 from deedbook.contract import Decision, Object, Principal
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
@@ -21,8 +22,6 @@ from deedbook.policy.gates import BoundGate, decision_source, merge
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceTree
-
-from .policies import reachable_rules
 
 FOLDER: Final = "policies"
 """The folder of test files, in ``.system`` and in a pack."""

@@ -1,14 +1,17 @@
-"""``deedbook hooks``: list the hooks of the workspace, and test them; tests record nothing."""
+"""List the hooks, and test them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from .common import GlobalOptions, SuggestingGroup, json_option, profile_option
-from .output import as_json, message, say, table
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, profile_option
+from deedbook.cli.output import as_json, data_command, message, say, table
+
+SECTION: Final = "Workspace"
 
 
+@data_command
 @click.group("hooks", cls=SuggestingGroup, invoke_without_command=True)
 @profile_option
 @json_option
@@ -64,8 +67,7 @@ def test(options: GlobalOptions, files: tuple[str, ...], profile: str | None) ->
     from deedbook.kernel import bindings_for_hook_tests
     from deedbook.workspace.trees import list_trees
     from deedbook.workspace.workspace import read_workspace
-
-    from . import hook_cases
+    from deedbook_author import hook_cases
 
     source = read_workspace(options.workspace, profile)
     root = source.root
