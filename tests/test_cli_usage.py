@@ -230,6 +230,16 @@ def test_help_imports_no_plugin_and_nothing_heavy(tmp_path: Path, args: list[str
     assert "deedbook.kernel" not in modules
 
 
+def test_help_of_the_whole_command_imports_little_more_than_click(tmp_path: Path):
+    """Reading metadata with a library, and attrs, doubled the time of ``deedbook --help``."""
+    status, modules = _imported_by("--help", cwd=tmp_path)
+    assert status == 0
+    standard = {*sys.stdlib_module_names, "__main__", "click", "deedbook"}
+    run = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, check=True)
+    assert {name.partition(".")[0] for name in modules} <= {*standard, *run.stdout.decode().replace(".", " ").split()}
+    assert not modules & {"deedbook.format.errors", "importlib.metadata", "pathlib"}
+
+
 @pytest.mark.parametrize(
     "command",
     [["abilities"], ["sessions"], ["verify"], ["replay", "S"], ["tree", "S"], ["export", "S", "--as", "seed-002"]],

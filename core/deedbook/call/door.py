@@ -140,8 +140,13 @@ class Door:
 
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
-        opened = self._begin(caller, ability, args, cause)
-        return opened if isinstance(opened, Ok | Err) else self.approval_wait.wait(opened)
+        try:
+            opened = self._begin(caller, ability, args, cause)
+            return opened if isinstance(opened, Ok | Err) else self.approval_wait.wait(opened)
+        except BaseException:
+            if self._wait is not None:
+                self._wait.abandon(caller)
+            raise
 
     def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> "OpenResult":
         require_type(ability, (str,), "ability")
