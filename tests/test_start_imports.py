@@ -17,14 +17,15 @@ LATER = (
     "deedbook.charter.guards", "deedbook.charter.instances", "deedbook.charter.narrowing", "deedbook.charter.skills",
     "deedbook.format.loops", "deedbook.format.markdown", "deedbook.plugins.isolation", "deedbook.plugins.routing.bm25",
     "deedbook.plugins.routing.routes", "deedbook.programs.exchange", "deedbook.programs.scripts",
-    "deedbook.workspace.activation", "deedbook.workspace.declarations", "deedbook.workspace.edits",
-    "deedbook.workspace.listings", "deedbook.workspace.migrations", "deedbook.workspace.personas",
-    "deedbook.workspace.servers", "deedbook.workspace.trees", "deedbook.workspace.workspace",
+    "deedbook.workspace.activation", "deedbook.workspace.declarations", "deedbook.workspace.migrations",
+    "deedbook.workspace.personas", "deedbook.workspace.sections", "deedbook.workspace.trees",
+    "deedbook.workspace.workspace",
     "deedbook_log.checkpoints.announcer", "deedbook_log.checkpoints.coverage", "deedbook_log.checkpoints.followers",
     "deedbook_log.checkpoints.keeper", "deedbook_log.checkpoints.keys", "deedbook_log.checkpoints.log",
     "deedbook_log.checkpoints.trees", "deedbook_log.checkpoints.writer", "deedbook_serve.agents",
     "deedbook_serve.bridging.session_table", "deedbook_serve.tools", "deedbook_serve.workdocs",
-    "deedbook_tool_mcp.server_listing",
+    "deedbook_tool_mcp.edits", "deedbook_tool_mcp.listings", "deedbook_tool_mcp.server_listing",
+    "deedbook_tool_mcp.servers",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""
 

@@ -51,6 +51,14 @@ class FeatureHooks:
         raise NotImplementedError
 
     @featurespec
+    def read_section(self, reader: Any, tree: Any, document: Any) -> Any:
+        """Read the section of the feature's name and its files in ``.system`` (``known/sections.json`` lists both).
+
+        *reader* reads files of *tree* and collects faults, *document* is ``deedbook.yaml``, or ``None``.
+        Return a `deedbook.workspace.declarations.FeatureSection`: abilities, and the member of the charter.
+        """
+
+    @featurespec
     def before_effects(
         self, kernel: Any, ledger: Any, undo: ExitStack, settings: Object
     ) -> Mapping[str, Callable[[Any], None]] | None:
