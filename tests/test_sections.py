@@ -2,7 +2,10 @@
 
 import pytest
 
+from deedbook.format.errors import BindingError
+from deedbook.format.files import Folder
 from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import discover, known_owners
 from deedbook.workspace.sections import read_owners
 from deedbook.workspace.workspace import load_workspace, survey_workspace
@@ -46,3 +49,22 @@ def test_workspace_without_such_sections_needs_no_feature(write):
 def test_known_distributions_have_the_owners_of_all_sections():
     assert read_owners().keys() <= known_owners(FEATURE).keys()
 
+
+def test_routing_documents_need_the_feature_that_reads_them(write):
+    ((code, place, message),) = faults(write(**{"ROUTING.md": "# A\n\nx\n"}))
+    assert (code, place) == ("PLUGIN_MISSING", ".system/ROUTING.md")
+    assert "pip install deedbook-hook-standard" in message
+
+
+def test_folders_for_routing_documents_need_it_too(write):
+    root = write("roots: {routing: [docs]}\n")
+    (root / "docs").mkdir()
+    ((code, place, _),) = faults(root)
+    assert (code, place) == ("PLUGIN_MISSING", ".system/deedbook.yaml:2:9")
+
+
+def test_catalogue_of_routes_needs_the_feature_that_ranks(tmp_path):
+    with Folder.at(tmp_path) as folder:
+        host = ReadingHost(folder, [""], [], {}, routes=dict, catalogue=discover([]))
+        with pytest.raises(BindingError, match="pip install deedbook-hook-standard"):
+            host.catalogue()

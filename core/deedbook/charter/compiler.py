@@ -13,7 +13,6 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import Charter
 from deedbook.policy.charter_format import FORMAT
 from deedbook.policy.match import DYNAMIC, Match
-from deedbook.workspace import guides
 from deedbook.workspace.declarations import ClientSource, Profile, Workspace
 from deedbook.workspace.sections import read_owners
 from deedbook.workspace.site import SETTINGS
@@ -116,7 +115,6 @@ class _Compiler:
             **self._skills(),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),
-            "guides": guides.entries(workspace.guides, workspace.abilities),
             "plugins": self.linker.entries(),
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),

@@ -44,7 +44,6 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Workspace": {
             "abilities": "List what the workspace declares; `abilities show`.",
             "registry": "Check what the workspace declares: `registry lint`.",
-            "route": "Rank abilities and documents for a prompt, with reasons.",
             "skills": "List the skills; `skills show`, `skills lint`.",
             "agents": "List the agents that have a card, and the roles.",
             "hooks": "List the hooks, and test them.",

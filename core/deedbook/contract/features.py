@@ -7,14 +7,14 @@ for Deedbook's own features; the charter then pins its code. Removing payloads a
 installed feature. Private until 1.0.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import attrs
 import pluggy
 
-from .plugins import EventType, Object
+from .plugins import EventType, Object, Routes
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
@@ -51,12 +51,21 @@ class FeatureHooks:
         raise NotImplementedError
 
     @featurespec
-    def read_section(self, reader: Any, tree: Any, document: Any) -> Any:
+    def read_section(self, reader: Any, tree: Any, document: Any, roots: Sequence[str]) -> Any:
         """Read the section of the feature's name and its files in ``.system`` (``known/sections.json`` lists both).
 
         *reader* reads files of *tree* and collects faults, *document* is ``deedbook.yaml``, or ``None``.
+        *roots* are the folders under the feature's name in ``roots:``.
         Return a `deedbook.workspace.declarations.FeatureSection`: abilities, and the member of the charter.
         """
+
+    @featurespec
+    def rank_routes(self, data: Object) -> Routes:
+        """Return the targets for prompts that `Host.catalogue` gives to hooks.
+
+        *data* is what `deedbook.policy.callers.route_data` returns.
+        """
+        raise NotImplementedError
 
     @featurespec
     def before_effects(

@@ -169,24 +169,6 @@ class CardSource(Source):
 
 
 @attrs.frozen(kw_only=True)
-class GuideSource:
-    """A section of ``ROUTING.md`` or ``ABILITY.md``: its *title* and *text*, and the *triggers* (words of prompts).
-
-    *names* are code spans and may be abilities; *links* are the linked files of the workspace. A section that *lends*
-    passes its triggers to the abilities that it names. *place* is ``file:line``.
-    """
-
-    id: str
-    title: str
-    text: str
-    triggers: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
-    lends: bool = False
-    place: str = ""
-
-
-@attrs.frozen(kw_only=True)
 class LoaderSource:
     """A skill loader: the plugin's name, its *settings*, and the place that names it."""
 
@@ -272,6 +254,14 @@ class FeatureSection:
         """Return the member of the charter; *abilities* are the ids of all abilities of the workspace."""
         return {}
 
+    def triggered(self) -> Iterable[str]:
+        """Return the names that words of prompts lead to; they may be ids of abilities."""
+        return ()
+
+    def links(self) -> Iterable[str]:
+        """Return the files of the workspace that it refers to, relative to the workspace."""
+        return ()
+
 
 @attrs.frozen(kw_only=True)
 class MemorySource(Source):
@@ -343,7 +333,6 @@ class Workspace:
     sections: Mapping[str, FeatureSection] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
     cards: Mapping[str, CardSource] = attrs.field(factory=_object)
-    guides: Mapping[str, GuideSource] = attrs.field(factory=_object)
     packs: Mapping[str, PackSource] = attrs.field(factory=_object)
     loaders: tuple[LoaderSource, ...] = (LoaderSource(loader="markdown"),)
     required: Mapping[str, str] = attrs.field(factory=_object)

@@ -7,6 +7,7 @@ their schemas first, so that a fault has file, line and column; the faults of al
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
@@ -34,7 +35,6 @@ from .declarations import (
     ClientSource,
     FeatureSection,
     FeatureSource,
-    GuideSource,
     HookSource,
     ModelSource,
     Origin,
@@ -47,7 +47,6 @@ from .declarations import (
     Workspace,
 )
 from .documents import Document
-from .guides import ABILITY, ROUTING, Guides
 from .personas import Personas
 from .sections import find_sections, read_owners
 from .site import SETTINGS, STATE, state_at
@@ -86,7 +85,7 @@ _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
 )
 _KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents",
-                 "workflows", "schemas", ROUTING, ABILITY, memory_section.PERSONA)  # fmt: skip
+                 "workflows", "schemas", memory_section.PERSONA)  # fmt: skip
 
 
 def load_workspace(root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None) -> Workspace:
@@ -142,7 +141,7 @@ class _Loader:
         roots = said.get("roots", {})
         skill_roots = self._roots("skills", roots.get("skills", ()))
         agent_roots = self._roots("agents", roots.get("agents", ()))
-        routing_roots = self._roots("routing", roots.get("routing", ()))
+        section_roots = {name: self._roots(name, roots[name]) for name in read_owners() if name in roots}
         activated = Activation(self.reader, self._settings, self.catalogue)
         packs = activated.packs(said.get("packs", ()))
         self.trees += [SourceTree(pack.folder, "", pack.label) for pack in packs.values()]
@@ -154,7 +153,7 @@ class _Loader:
         clients = self._clients()
         abilities = self._read_section("abilities", self._ability)
         self._add_tools(clients, abilities)
-        sections = self._sections(abilities)
+        sections = self._sections(abilities, section_roots)
         hooks, policies = self._read_section("hooks", self._hook), self._read_section("policies", self._policy)
         personas = self._personas(agent_roots, packs)
         memory = memory_section.read_memory(self.reader, self._settings, abilities)
@@ -174,14 +173,13 @@ class _Loader:
             policies=policies,
             roles=personas.roles,
             cards=personas.cards,
-            guides=self._guides(routing_roots),
             packs=packs,
             loaders=loaders,
             required=activated.required(said.get("skills", {}).get("required", ())),
             unread=skills.unread,
             aliases=activated.aliases(said.get("tool_aliases", {})),
             skill_roots=skill_roots,
-            folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
+            folders=(SYSTEM, *skill_roots, *agent_roots, *chain.from_iterable(section_roots.values())),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
             checkpoints=read_checkpoints(said.get("checkpoints", {}), self.reader, self.own, self._settings),
             seal=memory_section.seal_patterns(said.get("seal", ()), memory),
@@ -230,14 +228,22 @@ class _Loader:
             self._refuse("SOURCE_INVALID", why, origin.line())
         return self._structure(_with_origin(name, body, origin), AbilitySource)
 
-    def _sections(self, abilities: dict[str, AbilitySource]) -> dict[str, FeatureSection]:
+    def _sections(
+        self, abilities: dict[str, AbilitySource], roots: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, FeatureSection]:
         """Return what features read from their sections and files, and add the abilities to *abilities*."""
         made: dict[str, FeatureSection] = {}
         for name, place in find_sections(self.own, self._settings):
             features = self._load_feature(self.catalogue or discover(), name, place)
             if features is None:
                 continue
-            made[name] = features.ask("read_section", reader=self.reader, tree=self.own, document=self._settings)
+            made[name] = features.ask(
+                "read_section",
+                reader=self.reader,
+                tree=self.own,
+                document=self._settings,
+                roots=roots.get(name, ()),
+            )
             for each in made[name].abilities():
                 if each.id in abilities:
                     self._report_duplicate("abilities", each.id, abilities[each.id], each.origin)
@@ -337,15 +343,6 @@ class _Loader:
         for name, pack in packs.items():
             personas.read(SourceTree(pack.folder, "", pack.label), AGENTS, pack=name)
         return personas
-
-    def _guides(self, roots: tuple[str, ...]) -> Mapping[str, GuideSource]:
-        guides = Guides(self.reader)
-        guides.read(self.own, SYSTEM)
-        for index, root in enumerate(roots):
-            if not guides.read(self.own, root) and self._settings:
-                why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
-                self._refuse("SOURCE_INVALID", why, self._settings.place(join_pointer("roots", "routing", index)))
-        return guides.sections
 
     # --- settings -----------------------------------------------------------------------------------------------------
 

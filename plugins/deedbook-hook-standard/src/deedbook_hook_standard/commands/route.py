@@ -1,17 +1,19 @@
-"""``deedbook route``: rank abilities and documents for a prompt, with reasons."""
+"""Rank abilities and documents for a prompt, with reasons."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .common import GlobalOptions, json_option, profile_option
-from .completing import clients
-from .output import as_json, say, table
+from deedbook.cli.common import GlobalOptions, json_option, profile_option
+from deedbook.cli.completing import clients
+from deedbook.cli.output import as_json, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deedbook.contract import RankedRoute
+
+SECTION: Final = "Workspace"
 
 
 @click.command("route")
@@ -30,9 +32,9 @@ def command(options: GlobalOptions, prompt: str, limit: int, client: str | None,
     from deedbook.charter.compiler import compile_charter
     from deedbook.format.release import VERSION
     from deedbook.plugins.plugins import discover
-    from deedbook.plugins.routing.routes import CharterRoutes, route_data
-    from deedbook.policy.callers import LOCAL, declared_client, exposed_abilities
+    from deedbook.policy.callers import LOCAL, declared_client, exposed_abilities, route_data
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_hook_standard.routes import CharterRoutes
 
     catalogue = discover()
     workspace = read_workspace(options.workspace, profile, catalogue)
