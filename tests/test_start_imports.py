@@ -15,7 +15,7 @@ LATER = (
     "deedbook.approvals.keys", "deedbook.call.facts", "deedbook.call.pending_calls", "deedbook.call.prompts",
     "deedbook.call.runs", "deedbook.charter.abilities", "deedbook.charter.changes", "deedbook.charter.compiler",
     "deedbook.charter.guards", "deedbook.charter.instances", "deedbook.charter.narrowing", "deedbook.charter.skills",
-    "deedbook.format.loops", "deedbook.format.markdown", "deedbook.plugins.isolation",
+    "deedbook.format.loops", "deedbook_serve.markdown", "deedbook.plugins.isolation",
     "deedbook.programs.exchange", "deedbook.programs.scripts",
     "deedbook.workspace.activation", "deedbook.workspace.declarations", "deedbook.workspace.migrations",
     "deedbook.workspace.personas", "deedbook.workspace.sections", "deedbook.workspace.trees",

@@ -6,8 +6,8 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.format.markdown import block, escape, front, quote, row
 from deedbook.workspace.documents import parse_front_matter
+from deedbook_serve.markdown import block, escape, front, quote, row
 
 
 @for_each(
