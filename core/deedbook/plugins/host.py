@@ -143,11 +143,6 @@ class WorkspaceHost:
         """What runs programs, unless the charter is still being compiled."""
         return self._workers() if self._workers else None
 
-    @property
-    def runs_programs(self) -> bool:
-        """Whether plugins may run programs; nothing is started by asking."""
-        return self._workers is not None
-
     def terms(self, named: set[str]) -> dict[str, Any]:
         """Return, as JSON, the terms of a smaller host in another process, with the *named* secrets that are set."""
         given = {name: value for name, value in self._secrets.items() if name in named and value}
