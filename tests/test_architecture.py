@@ -25,8 +25,8 @@ FLOORS = (
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
-    "deedbook-audit", "deedbook-author", "deedbook-inspect", "deedbook-legacy", "deedbook-log", "deedbook-memory",
-    "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-audit", "deedbook-author", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy",
+    "deedbook-log", "deedbook-memory", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}
@@ -41,9 +41,9 @@ PURE = (
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "deedbook_memory.entries", "format.schema_cost", "format.folds",
-    "format.families", "format.lint", "format.event_text", "contract.pointers", "plugins.routing.bm25",
-    "plugins.routing.fit", "plugins.routing.routes", "plugins.shape", "policy.commands", "policy.conditions",
-    "contract.facts", "policy.fitting", "policy.judge", "policy.kinds", "policy.match", "policy.zones",
+    "format.families", "format.lint", "format.event_text", "contract.pointers", "deedbook_hook_standard.bm25",
+    "deedbook_hook_standard.routes", "plugins.shape", "policy.commands", "policy.conditions",
+    "contract.facts", "policy.fit", "policy.fitting", "policy.judge", "policy.kinds", "policy.match", "policy.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}

@@ -196,7 +196,7 @@ def test_kernel_evaluates_no_text_as_code():
 
 def test_files_are_written_by_the_modules_that_own_them():
     # these write to descriptors that are no files
-    pipes = {"cli.process", "cli.command", "programs.process", "programs.supervisor"}
+    pipes = {"cli.command", "deedbook_serve.deadline", "programs.process", "programs.supervisor"}
     assert called_of("os", "write") == {"format.files", "ledger.journal"} | pipes
     assert called_of("os", "ftruncate") == {"ledger.journal"}
     opening = {

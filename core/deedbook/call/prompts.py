@@ -8,10 +8,10 @@ import attrs
 from deedbook.contract import Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.errors import Err, Ok, Result, fault
-from deedbook.plugins.routing.fit import Choice, choose
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.commands import allowed_of
+from deedbook.policy.fit import Choice, choose
 
 from .door import Door
 from .hooks import HookResult, HookRunner, refused

@@ -72,9 +72,7 @@ def _check_servers(workspace: str, *, yes: bool) -> bool:
     from .common import survey
 
     found = survey(workspace)
-    if not found.servers:
-        return True
-    return Features(discover(), ["servers"]).all("before_lock", workspace=found, yes=yes)
+    return Features(discover(), found.sections).all("before_lock", workspace=found, yes=yes)
 
 
 def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import attrs
 import pluggy
 
-from .plugins import EventType, Object
+from .plugins import EventType, Object, Routes
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
@@ -68,6 +68,23 @@ class FeatureHooks:
     @featurespec
     def client_problems(self, client: Any) -> Iterable[tuple[str, str]]:
         """Return the problems of a client's section under ``agents:``, each as JSON pointer and message."""
+        raise NotImplementedError
+
+    @featurespec
+    def read_section(self, reader: Any, tree: Any, document: Any, roots: Sequence[str]) -> Any:
+        """Read the section of the feature's name and its files in ``.system`` (``known/sections.json`` lists both).
+
+        *reader* reads files of *tree* and collects faults, *document* is ``deedbook.yaml``, or ``None``.
+        *roots* are the folders under the feature's name in ``roots:``.
+        Return a `deedbook.workspace.declarations.FeatureSection`: abilities, and the member of the charter.
+        """
+
+    @featurespec
+    def rank_routes(self, data: Object) -> Routes:
+        """Return the targets for prompts that `Host.catalogue` gives to hooks.
+
+        *data* is what `deedbook.policy.callers.route_data` returns.
+        """
         raise NotImplementedError
 
     @featurespec

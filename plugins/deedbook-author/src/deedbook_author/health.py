@@ -34,7 +34,7 @@ from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import Catalogue, Offer, known_owners
 from deedbook.plugins.policy_kinds import installed_kinds
-from deedbook.plugins.routing.routes import route_data
+from deedbook.policy.callers import route_data
 from deedbook.policy.charter import Charter
 from deedbook.policy.gates import APPROVAL_GATE
 from deedbook.policy.requests import approvers
@@ -176,6 +176,7 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
                 Workers,  # which starts nothing before it is asked to
                 site.secrets,
                 partial(route_data, charter.document, {}),
+                catalogue,
             )
             bind(charter, catalogue, host, Schemas.load(data_folder("schemas")))
     except DeedbookError as problem:

@@ -126,8 +126,8 @@ def _notes(
     sources: list[AbilitySource], charter: Charter | None, workspace: Workspace | None, kinds: Kinds
 ) -> Iterator[Finding]:
     summaries: dict[str, str] = {}
-    guides = workspace.guides.values() if workspace else ()
-    led = {name for guide in guides if guide.lends and guide.triggers for name in guide.names}
+    sections = workspace.sections.values() if workspace else ()
+    led = {name for section in sections for name in section.triggered()}
     for source in sources:
         for pointer, message in _description_problems(source, summaries, led):
             yield Finding("note", None, source.origin.place(pointer, key=True), f"{source.id}: {message}")
@@ -154,7 +154,7 @@ def _notes(
 def _description_problems(
     source: AbilitySource, summaries: dict[str, str], led: Container[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield problems of an ability's description; a routing document leads to the abilities in *led*."""
+    """Yield problems of an ability's description; words of prompts lead to the abilities in *led*."""
     if not source.intents and source.id not in led:
         yield "/routing_hints/intents", "routing_hints.intents is empty: no words of a prompt speak for it"
     plain = source.summary.strip().rstrip(".").casefold()

@@ -100,9 +100,9 @@ def _count(fold: "FiguresFold", ledgers: list[LedgerFile]) -> "tuple[Figures, li
 
     If the workspace's own ledger is among them, it supplies the approvals of all.
     """
-    from deedbook.cli.progress import ProgressCounter
     from deedbook.format.errors import LedgerError, fault
     from deedbook_audit.upcasting.reader import read
+    from deedbook_inspect.commands.progress import ProgressCounter
 
     figures = fold.start()
     damaged: list[tuple[str, DeedbookError]] = []

@@ -4,22 +4,25 @@ A listing is a source, ``.system/servers/NAME.json``: no server is started to re
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
+from deedbook.contract import Object
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, IntakeError
 from deedbook.format.schema import suggest
 from deedbook.policy.conditions import glob_test
+from deedbook.workspace.declarations import AbilitySource, FeatureSection, Origin, RoutingHints, Source, Workspace
+from deedbook.workspace.documents import Document
+from deedbook.workspace.trees import SourceReader, SourceTree
 
-from .declarations import AbilitySource, Origin, RoutingHints, ServerSource
-from .documents import Document
 from .listings import convert_tool, find_collisions, name_problem, result_schema, summary
-from .trees import SourceReader, SourceTree
 
+FEATURE: Final = "servers"
+"""The feature that reads the section, and the name of the section."""
 FOLDER: Final = ".system/servers"
 _LOCAL: Final = re.compile(r"http://(localhost|127\.[0-9]+\.[0-9]+\.[0-9]+)(:[0-9]+)?([/?]|$)")
 MAX_LISTING: Final = 4 * 1024 * 1024
@@ -28,6 +31,61 @@ EFFECTS: Final = "write"
 RESERVED: Final = ("model",)
 HANDLER: Final = "mcp"
 """The tool plugin behind the abilities of servers."""
+
+
+@attrs.frozen(kw_only=True)
+class ServerSource(Source):
+    """An MCP server: *command* starts it, or it is at *url*; the values of *env* and *headers* may name secrets.
+
+    *include* and *exclude* are globs over its tools, *tools* the declarations in YAML. *offers* names the tools that
+    are abilities, *tool_listings* has the listing of each, *left_out* the reasons why other tools cannot be abilities,
+    *notes* the parts left out of their schemas. *about* is the server's description of itself, *listing* the digest of
+    its stored listing, ``servers/ID.json``.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, Any] = attrs.field(factory=dict)
+    headers: Mapping[str, Any] = attrs.field(factory=dict)
+    cwd: str = ""
+    timeout_ms: int = 60_000
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    tools: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    offers: tuple[str, ...] = ()
+    tool_listings: Mapping[str, Object] = attrs.field(factory=dict, repr=False)
+    left_out: Mapping[str, str] = attrs.field(factory=dict)
+    notes: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    about: Object = attrs.field(factory=dict)
+    listing: str = ""
+
+    def connection_settings(self) -> dict[str, Any]:
+        """Return the settings with which its plugin connects."""
+        how: dict[str, Any] = {"command": list(self.command), "cwd": self.cwd, "env": dict(self.env)}
+        return {"server": self.id, **(how if self.command else {"url": self.url, "headers": dict(self.headers)})}
+
+
+class DeclaredServers(FeatureSection):
+    """The section ``servers:`` as it was read: the servers by name; their tools are abilities."""
+
+    def __init__(self, servers: Mapping[str, ServerSource]) -> None:
+        self.servers = servers
+
+    def abilities(self) -> Iterator[AbilitySource]:
+        """Yield the abilities of the servers' tools."""
+        for server in self.servers.values():
+            for name in server.offers:
+                yield _ability(server, name, dict(server.tools.get(name, {})))
+
+    def entries(self, abilities: Container[str]) -> Object:  # noqa: ARG002 - the tools are abilities with entries of their own
+        """Return the charter's entry of each server."""
+        return {name: _entry(server) for name, server in self.servers.items()}
+
+
+def declared_servers(workspace: Workspace) -> Mapping[str, ServerSource]:
+    """Return the servers that *workspace* declares, by name."""
+    section = workspace.sections.get(FEATURE)
+    return section.servers if isinstance(section, DeclaredServers) else {}
 
 
 def listing_path(server: str) -> str:
@@ -94,10 +152,6 @@ class Servers:
         if listed:
             self._check_strays(said)
         return made
-
-    def abilities(self, servers: Mapping[str, ServerSource]) -> dict[str, AbilitySource]:
-        """Return the abilities of the servers' tools, by id."""
-        return {made.id: made for server in servers.values() for made in self._of(server)}
 
     # --- one server ---------------------------------------------------------------------------------------------------
 
@@ -167,36 +221,6 @@ class Servers:
             if path.rpartition("/")[2].removesuffix(".json") not in said:
                 self._reader.refuse("SOURCE_INVALID", "belongs to no server in servers:; delete it", path)
 
-    # --- its tools ----------------------------------------------------------------------------------------------------
-
-    def _of(self, server: ServerSource) -> list[AbilitySource]:
-        return [self._ability(server, name, dict(server.tools.get(name, {}))) for name in server.offers]
-
-    def _ability(self, server: ServerSource, name: str, said: dict[str, Any]) -> AbilitySource:
-        tool = server.tool_listings[name]
-        found = convert_tool(tool)
-        hints = said.get("routing_hints", {})
-        return AbilitySource(
-            id=f"{server.id}/{name}",
-            place=server.origin.line(join_pointer("tools", name) if said else ""),
-            origin=attrs.evolve(server.origin, at=server.origin.at + (join_pointer("tools", name) if said else "")),
-            summary=said.get("summary") or summary(server.id, tool),
-            handler={"tool": HANDLER},
-            settings={**server.connection_settings(), "tool": name, "pinned": tool},
-            effects=said.get("effects", EFFECTS),
-            tags=frozenset(said.get("tags", ())),
-            hooks={moment: tuple(names) for moment, names in said.get("hooks", {}).items()},
-            policies=tuple(said.get("policies", ())),
-            routing_hints=RoutingHints(
-                intents=tuple(hints.get("intents", ())), scopes=frozenset(hints.get("scopes", ()))
-            ),
-            timeout_ms=said.get("timeout_ms", server.timeout_ms),
-            schema_in=found.takes,
-            schema_out=result_schema(found.gives),
-            big_integers=said.get("big_integers", "refuse"),
-            paths=tuple(said.get("paths", ())),
-        )
-
     def _refuse(self, server: ServerSource, at: str, why: str, *, key: bool = False) -> None:
         self._reader.refuse("SOURCE_INVALID", why, server.origin.place(at, key=key))
 
@@ -207,3 +231,42 @@ _MAX_NODES: Final = 1_000_000
 def _structured(name: str, body: Mapping[str, Any], origin: Origin) -> ServerSource:
     said: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in body.items()}
     return ServerSource(id=name, place=origin.line(), origin=origin, **said)
+
+
+def _ability(server: ServerSource, name: str, said: dict[str, Any]) -> AbilitySource:
+    tool = server.tool_listings[name]
+    found = convert_tool(tool)
+    hints = said.get("routing_hints", {})
+    return AbilitySource(
+        id=f"{server.id}/{name}",
+        place=server.origin.line(join_pointer("tools", name) if said else ""),
+        origin=attrs.evolve(server.origin, at=server.origin.at + (join_pointer("tools", name) if said else "")),
+        summary=said.get("summary") or summary(server.id, tool),
+        handler={"tool": HANDLER},
+        settings={**server.connection_settings(), "tool": name, "pinned": tool},
+        effects=said.get("effects", EFFECTS),
+        tags=frozenset(said.get("tags", ())),
+        hooks={moment: tuple(names) for moment, names in said.get("hooks", {}).items()},
+        policies=tuple(said.get("policies", ())),
+        routing_hints=RoutingHints(intents=tuple(hints.get("intents", ())), scopes=frozenset(hints.get("scopes", ()))),
+        timeout_ms=said.get("timeout_ms", server.timeout_ms),
+        schema_in=found.takes,
+        schema_out=result_schema(found.gives),
+        big_integers=said.get("big_integers", "refuse"),
+        paths=tuple(said.get("paths", ())),
+    )
+
+
+def _entry(server: ServerSource) -> dict[str, Any]:
+    """Return the entry of a server in the charter."""
+    return {
+        **server.connection_settings(),
+        "timeout_ms": server.timeout_ms,
+        "include": list(server.include),
+        "exclude": list(server.exclude),
+        "about": dict(server.about),
+        "listing": server.listing,
+        "offers": sorted(server.offers),
+        "left_out": dict(server.left_out),
+        "place": server.place,
+    }

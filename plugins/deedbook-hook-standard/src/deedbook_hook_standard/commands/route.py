@@ -6,7 +6,7 @@ import click
 
 from deedbook.cli.common import GlobalOptions, json_option, profile_option
 from deedbook.cli.completing import clients
-from deedbook.cli.output import as_json, data_command, say, table
+from deedbook.cli.output import as_json, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 SECTION: Final = "Workspace"
 
 
-@data_command
 @click.command("route")
 @click.argument("prompt")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=5, show_default=True,
@@ -33,9 +32,9 @@ def command(options: GlobalOptions, prompt: str, limit: int, client: str | None,
     from deedbook.charter.compiler import compile_charter
     from deedbook.format.release import VERSION
     from deedbook.plugins.plugins import discover
-    from deedbook.plugins.routing.routes import CharterRoutes, route_data
-    from deedbook.policy.callers import LOCAL, declared_client, exposed_abilities
+    from deedbook.policy.callers import LOCAL, declared_client, exposed_abilities, route_data
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_hook_standard.routes import CharterRoutes
 
     catalogue = discover()
     workspace = read_workspace(options.workspace, profile, catalogue)

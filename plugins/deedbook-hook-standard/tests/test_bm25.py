@@ -7,7 +7,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.plugins.routing.bm25 import COMMON, K1, UNIT, B, Index, words
+from deedbook_hook_standard.bm25 import COMMON, K1, UNIT, B, Index, words
 
 WORDS = st.sampled_from(["red", "green", "blue", "teal", "file", "write", "the"])
 DOCUMENTS = st.lists(st.lists(WORDS, max_size=8), max_size=8)

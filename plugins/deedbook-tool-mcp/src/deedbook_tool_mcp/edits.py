@@ -11,10 +11,12 @@ from copy import deepcopy
 from io import StringIO
 from typing import Any, Final
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
 from deedbook.contract.pointers import join_pointer
 from deedbook.format.errors import DeedbookError, SourceError, fault
-
-from .documents import parse_yaml
+from deedbook.workspace.documents import parse_yaml
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@=+-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
@@ -92,9 +94,6 @@ def _remove_lines(text: str, section: str, name: str, path: str) -> str:
 
 def _rewrite(text: str, section: str, meant: Any) -> str:
     """Return the whole file with *section* as it is *meant*, written by the round trip."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
     yaml.width = _WIDTH

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Principal
-from deedbook.plugins.routing.routes import MOST, CharterRoutes, route_data
-from deedbook.policy.callers import LOCAL
+from deedbook.policy.callers import LOCAL, route_data
+from deedbook_hook_standard.routes import MOST, CharterRoutes
 
 
 def ability(summary, *intents, kind="tool", scopes=()):

@@ -11,9 +11,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Principal, RankedRoute, Route
+from deedbook.policy.fit import Fit, contains_words, fit, plain
 
 from .bm25 import UNIT, Index, words
-from .fit import Fit, contains_words, fit, plain
 
 MOST: Final = 32_768
 """How many characters of a prompt are used."""
@@ -24,20 +24,6 @@ _TOLD: Final = 5
 _ORDER: Final = ("id", "trigger", "text")
 _SAYS: Final = "the prompt"
 _JOINED: Final = "-/"
-
-
-def route_data(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """Return, as JSON, the part of a charter's *document* that `CharterRoutes` needs.
-
-    *scopes* names, by the principal of each client, the abilities that are available to it.
-    """
-    abilities = {
-        name: {part: entry[part] for part in ("summary", "intents", "scopes")}
-        for name, entry in document["abilities"].items()
-        if entry["kind"] in ("tool", "flow")
-    }
-    guides = {name: dict(entry) for name, entry in document.get("guides", {}).items()}
-    return {"abilities": abilities, "guides": guides, "scopes": {who: sorted(names) for who, names in scopes.items()}}
 
 
 class CharterRoutes:

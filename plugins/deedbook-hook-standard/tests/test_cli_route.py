@@ -3,11 +3,13 @@
 from shutil import rmtree
 
 import pytest
+from commandline import starter
 
 
 @pytest.fixture
-def shop(place):
+def shop(tmp_path):
     """Give a workspace with two abilities, a client for one of them, and a document."""
+    place = starter(tmp_path / "workspace")
     rmtree(place.path / ".system")
     place.system(
         "deedbook.yaml",

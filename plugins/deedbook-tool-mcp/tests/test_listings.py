@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deedbook.format.errors import DeedbookError
 from deedbook.format.schema import foreign
-from deedbook.workspace.listings import convert_tool, find_collisions, name_problem, result_schema, summary
+from deedbook_tool_mcp.listings import convert_tool, find_collisions, name_problem, result_schema, summary
 
 OBJECT = {"type": "object"}
 OLD = "http://json-schema.org/draft-07/schema#"

@@ -5,12 +5,11 @@ from typing import Any, Literal
 
 import attrs
 
+from deedbook.call.continuation.parent import ParentSession, ValueMissing
+from deedbook.call.continuation.past import given_as
 from deedbook.contract import Event
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
-
-from .parent import ParentSession, ValueMissing
-from .past import given_as
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deedbook.format.errors import DeedbookError
 from deedbook.workspace.documents import parse_yaml
-from deedbook.workspace.edits import add_entry, remove_entry
+from deedbook_tool_mcp.edits import add_entry, remove_entry
 
 BODY = {"command": ["uvx", "mcp-server-git", "--x=y", "a b", "yes", "1", ""], "env": {"K": {"secret": "gh"}, "L": "#"}}
 STYLES = [

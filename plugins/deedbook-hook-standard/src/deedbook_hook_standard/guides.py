@@ -7,14 +7,17 @@ section is for. Code such as `` `echo` `` may name an ability; links are recorde
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
+from deedbook.contract import Object
+from deedbook.contract.pointers import join_pointer
 from deedbook.format.errors import DeedbookError
-from deedbook.workspace.declarations import GuideSource
+from deedbook.workspace.declarations import FeatureSection
+from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceReader, SourceTree
 
 ROUTING: Final = "ROUTING.md"
@@ -32,8 +35,26 @@ _ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)
 _EMPHASIS: Final = re.compile(r"[`*]")
 
 
-class Guides:
-    """Reads routing documents and reports faults to *reader*."""
+@attrs.frozen(kw_only=True)
+class GuideSource:
+    """A section of ``ROUTING.md`` or ``ABILITY.md``: its *title* and *text*, and the *triggers* (words of prompts).
+
+    *names* are code spans and may be abilities; *links* are the linked files of the workspace. A section that *lends*
+    passes its triggers to the abilities that it names. *place* is ``file:line``.
+    """
+
+    id: str
+    title: str
+    text: str
+    triggers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    lends: bool = False
+    place: str = ""
+
+
+class Guides(FeatureSection):
+    """The routing documents of a workspace: their sections by id. Faults are reported to *reader*."""
 
     def __init__(self, reader: SourceReader) -> None:
         self.sections: dict[str, GuideSource] = {}
@@ -48,6 +69,39 @@ class Guides:
         for name in there:
             self._document(tree, f"{folder}/{name}", lends=name == ABILITY)
         return bool(there)
+
+    def read_roots(self, tree: SourceTree, roots: Sequence[str], document: Document | None) -> None:
+        """Read the documents in more folders, which ``roots: {routing: […]}`` of *document* lists."""
+        for index, root in enumerate(roots):
+            if not self.read(tree, root) and document:
+                why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
+                self._reader.refuse("SOURCE_INVALID", why, document.place(join_pointer("roots", "routing", index)))
+
+    def entries(self, abilities: Container[str]) -> Object:
+        """Return the charter's entries of sections; a name counts where it is one of the *abilities*."""
+        return {
+            name: {
+                "title": guide.title,
+                "text": guide.text,
+                "triggers": list(guide.triggers),
+                "abilities": [each for each in guide.names if each in abilities],
+                "links": list(guide.links),
+                "lends": guide.lends,
+                "place": guide.place,
+            }
+            for name, guide in self.sections.items()
+        }
+
+    def triggered(self) -> Iterator[str]:
+        """Yield the names that sections lend their triggers to."""
+        for guide in self.sections.values():
+            if guide.lends and guide.triggers:
+                yield from guide.names
+
+    def links(self) -> Iterator[str]:
+        """Yield the files that sections link to."""
+        for guide in self.sections.values():
+            yield from guide.links
 
     def _document(self, tree: SourceTree, path: str, *, lends: bool) -> None:
         made = self._reader.read_markdown(tree, path)
@@ -83,22 +137,6 @@ class _Section:
     title: str
     lines: list[str] = attrs.field(factory=list)
     prose: list[str] = attrs.field(factory=list)
-
-
-def entries(guides: Mapping[str, GuideSource], abilities: Container[str]) -> dict[str, Any]:
-    """Return the charter's entries of sections; a name counts where it is one of the *abilities*."""
-    return {
-        name: {
-            "title": guide.title,
-            "text": guide.text,
-            "triggers": list(guide.triggers),
-            "abilities": [each for each in guide.names if each in abilities],
-            "links": list(guide.links),
-            "lends": guide.lends,
-            "place": guide.place,
-        }
-        for name, guide in guides.items()
-    }
 
 
 def _sections(lines: Iterable[str]) -> Iterator[_Section]:

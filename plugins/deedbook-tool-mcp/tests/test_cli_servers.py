@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commandline import Place
 
-ROGUE = Path(__file__).parents[1] / "plugins/deedbook-tool-mcp/tests/client/rogue.py"
+ROGUE = Path(__file__).parent / "client" / "rogue.py"
 SETTINGS = (
     "schema_version: v1   # kept\npolicies: {p: {kind: rules, rules: [{match: {effects: [write]}, then: allow}]}}\n"
 )

@@ -7,8 +7,8 @@ import pytest
 
 from deedbook.charter.changes import compare
 from deedbook.format.errors import SourceError
-from deedbook.workspace.servers import digest_of
 from deedbook.workspace.workspace import load_workspace, survey_workspace
+from deedbook_tool_mcp.servers import declared_servers, digest_of
 
 TOOL = {"name": "say", "description": "Says it.", "inputSchema": {"type": "object"}}
 LISTING = {
@@ -71,7 +71,9 @@ def test_tool_that_cannot_be_an_ability_is_left_out_and_the_others_stay(place):
         {**TOOL, "name": "../up"},
         {**TOOL, "name": "a/b"},
     ]
-    server = load_workspace(place(listing={"tools": [TOOL, *odd], "refused": {"big": "an integer"}})).servers["it"]
+    server = declared_servers(load_workspace(place(listing={"tools": [TOOL, *odd], "refused": {"big": "an integer"}})))[
+        "it"
+    ]
     assert server.offers == ("fine",)
     assert set(server.left_out) == {"_hidden", "Say", "say", "bad", "big", "../up", "a/b"}
     assert 'did you mean "properties"?' in server.left_out["bad"]
@@ -114,7 +116,7 @@ def test_missing_listing_names_the_command_that_makes_one(place):
     assert said.startswith(".system/deedbook.yaml:3:3: the tools of this server are not listed yet; ")
     assert said.endswith("list them with: deedbook mcp refresh it")
     found, _ = survey_workspace(root)
-    assert found.servers["it"].command == ("it",), "the command that looks can read it"
+    assert declared_servers(found)["it"].command == ("it",), "the command that looks can read it"
 
 
 @pytest.mark.parametrize(
