@@ -47,6 +47,7 @@ PLAYED = [
     DOCS / "observability.md",
     DOCS / "corrections.md",
     DOCS / "old-ledgers.md",
+    DOCS / "plans.md",
     DOCS / "replay.md",
     DOCS / "skills.md",
     DOCS / "system-process.md",

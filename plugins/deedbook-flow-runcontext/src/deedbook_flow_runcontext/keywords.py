@@ -9,9 +9,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
-
-import attrs
+from typing import Final, TypeAlias
 
 from deedbook import Skill
 
@@ -25,14 +23,8 @@ MOST: Final = 32_768
 _WORDS: Final = re.compile(r"[^\W_]+").findall
 
 
-@attrs.frozen
-class _Phrase:
-    """A name or a trigger of the skill with that number: in the form for comparison, and as written."""
-
-    skill: int
-    text: str
-    written: str
-    is_name: bool
+_Phrase: TypeAlias = tuple[int, str, str]
+"""A name or a trigger: the number of its skill, its form for comparison, and as written; a name is written empty."""
 
 
 class KeywordIndex:
@@ -40,12 +32,12 @@ class KeywordIndex:
 
     def __init__(self, skills: Iterable[Skill]) -> None:
         self._skills = sorted(skills, key=lambda skill: (skill.name, skill.source))
-        self._phrases: dict[str, list[_Phrase]] = defaultdict(list)
+        self._phrases: dict[str, list[_Phrase]] = {}
         for number, skill in enumerate(self._skills):
-            self._add(_Phrase(number, normalise(skill.name), skill.name, is_name=True))
+            self._add(number, normalise(skill.name), "")
             spelled = {normalise(trigger): trigger for trigger in reversed(skill.triggers)}
             for text, written in spelled.items():
-                self._add(_Phrase(number, text, written, is_name=False))
+                self._add(number, text, written)
 
     def match(self, task: str) -> list[Match]:
         """Return the skills that *task* names or has a trigger of, the best first."""
@@ -53,24 +45,29 @@ class KeywordIndex:
         found: dict[int, list[_Phrase]] = defaultdict(list)
         for word in set(_WORDS(text)):
             for phrase in self._phrases.get(word, ()):
-                if _contains(text, phrase.text, "-" if phrase.is_name else ""):
-                    found[phrase.skill].append(phrase)
+                if _contains(text, phrase[1], "" if phrase[2] else "-"):
+                    found[phrase[0]].append(phrase)
         made = [(number, self._describe(number, phrases)) for number, phrases in found.items()]
         return [match for _, match in sorted(made, key=lambda each: (-each[1].score, each[0]))]
 
-    def _add(self, phrase: _Phrase) -> None:
+    def _add(self, number: int, text: str, written: str) -> None:
         """Register a phrase under its longest word: a task without that word does not have the phrase."""
-        key = max(_WORDS(phrase.text), key=len, default="")
+        words = text.split()
+        key = max(words, key=len) if text.isascii() and "".join(words).isalnum() else _longest_word(text)
         if key:
-            self._phrases[key].append(phrase)
+            self._phrases.setdefault(key, []).append((number, text, written))
 
     def _describe(self, number: int, phrases: list[_Phrase]) -> Match:
         name = self._skills[number].name
-        triggers = sorted((phrase for phrase in phrases if not phrase.is_name), key=lambda phrase: phrase.text)
-        words = min(sum(len(phrase.text.split()) for phrase in triggers), NAMED - 1)
+        triggers = sorted((text, written) for _, text, written in phrases if written)
+        words = min(sum(len(text.split()) for text, _ in triggers), NAMED - 1)
         if len(triggers) < len(phrases):
             return Match(name, NAMED + words, f'the task names "{name}"')
-        return Match(name, words, "the task has " + ", ".join(f'"{phrase.written}"' for phrase in triggers))
+        return Match(name, words, "the task has " + ", ".join(f'"{written}"' for _, written in triggers))
+
+
+def _longest_word(text: str) -> str:
+    return max(_WORDS(text), key=len, default="")
 
 
 def normalise(text: str) -> str:
