@@ -127,6 +127,30 @@ def test_faults_of_the_workspace_are_reported_as_elsewhere(place, profile):
     assert "Traceback" not in ran.err
 
 
+def test_skill_that_cannot_be_read_is_reported_beside_the_plan(place):
+    add_skill(place, "broken", "hooks: {}\n")
+    ran = place.here("compile", "broken, say hello", "--json", status=0)
+    assert "skill set aside: .system/skills/broken/SKILL.md:" in ran.err
+    assert [each["name"] for each in ran.fits("output_compile_v1")["skills_included"]] == ["greet"]
+
+
+def test_skill_with_some_commands_of_a_risky_ability_has_its_tag(place):
+    place.configure("files: {roots", "tool_aliases: {Bash: {ability: wipe, command: /text}}\nfiles: {roots")
+    place.system(
+        "registry/low-level/wipe.yaml",
+        """\
+        schema_version: v1
+        id: wipe
+        summary: Wipe a thing away.
+        handler: {tool: echo}
+        tags: [destructive]
+        """,
+    )
+    place.system("skills/clean/SKILL.md", "---\nname: clean\ndescription: Cleans.\nallowed-tools: Bash(rm:*)\n---\n#\n")
+    (step,) = place.here("compile", "clean", "--json", status=0).json["plan"]["steps"]
+    assert step["tags"] == ["destructive"]
+
+
 def test_task_with_control_characters_and_markup_is_printed_safely(place):
     ran = place.here("compile", 'say hello \x1b[31m"]; click <b>', status=0)
     assert "\x1b" not in ran.out + ran.err

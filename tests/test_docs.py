@@ -206,6 +206,8 @@ def test_error_codes_are_known(page):
         "BAD_PATTERN",
         "NOT_RECORDED",
         "TRANSCRIPT_ENDED",
+        "NO_SKILL",
+        "PLAN_REFUSED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {

@@ -264,7 +264,7 @@ def _flatten(entry: SkillEntry, catalogue: SkillCatalogue) -> Iterator[dict[str,
     """Yield the steps of a skill, with ids that are unique in the plan, and the risky tags of their abilities."""
     skill = entry.skill
     if not entry.steps:
-        risks = frozenset[str]().union(*(catalogue.abilities[name].risks for name in skill.allowed))
+        risks = frozenset[str]().union(*(catalogue.abilities[name].risks for name in entry.abilities))
         step = {"id": skill.name, "description": skill.description, "skill": skill.name, "depends_on": []}
         yield step | _tags(risks)
     for each in entry.steps:

@@ -35,12 +35,13 @@ _SCHEMA: Final = "plan_v2"
 class SkillEntry:
     """A skill of the catalogue.
 
-    *requires* has the names of the skills before it, *steps* those that it lists, *missing* the names in its
-    ``allowed-tools`` that no available ability has, each with the reason. *problem* is why it cannot be used otherwise;
-    empty if it can.
+    *abilities* has the ids that it may use, whole or for some commands, *requires* the names of the skills before it,
+    *steps* those that it lists, *missing* the names in its ``allowed-tools`` that no available ability has, each with
+    the reason. *problem* is why it cannot be used otherwise; empty if it can.
     """
 
     skill: Skill
+    abilities: frozenset[str] = frozenset()
     requires: tuple[str, ...] = ()
     steps: tuple[Object, ...] = ()
     missing: Mapping[str, str] = attrs.field(factory=dict)
@@ -100,11 +101,11 @@ class SkillCatalogue:
         try:
             requires, steps = read_requires(skill), read_steps(skill)
         except ValueError as malformed:
-            return SkillEntry(skill, missing=missing, problem=str(malformed))
+            return SkillEntry(skill, granted, missing=missing, problem=str(malformed))
         used = {step["ability"] for step in steps if "ability" in step}
         beyond = sorted(used - granted)
         problem = f"its steps use {quote_names(beyond)}, which is not in its allowed-tools" if beyond else ""
-        return SkillEntry(skill, requires, steps, missing, problem)
+        return SkillEntry(skill, granted, requires, steps, missing, problem)
 
     def registry(self, entries: Iterable[SkillEntry]) -> Registry:
         """Return what a plan of these skills can use."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli.common import GlobalOptions, json_option, profile_option
-from deedbook.cli.output import as_json, data_command, report_error, say, table
+from deedbook.cli.output import as_json, data_command, message, report_error, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -76,6 +76,8 @@ def _read_catalogue(asked: GlobalOptions, profile: str | None) -> "SkillCatalogu
     from deedbook_flow_runcontext.skill_catalogue import SkillCatalogue
 
     with bindings_for_judging(read_workspace(asked.workspace, profile)) as bindings:
+        for why in bindings.charter.set_aside:
+            message(f"skill set aside: {why}")
         return SkillCatalogue.from_charter(bindings.charter.document, bindings.skills)
 
 
