@@ -252,6 +252,28 @@ def test_plan_v1_is_upcast_and_checked_alike():
     assert found({**old, "steps": [{"id": "a", "description": "", "depends_on": ["a"]}]}) == [("dag_acyclic", ("a",))]
 
 
+OLD_STEPS = st.fixed_dictionaries(
+    {
+        "id": st.one_of(st.sampled_from(["", "a", "b", "x" * 257]), st.text(max_size=3)),
+        "description": st.text(max_size=3),
+    },
+    optional={"depends_on": st.lists(st.sampled_from(["a", "b", ""]), max_size=2), "more": st.integers()},
+)
+
+
+@given(st.lists(OLD_STEPS, min_size=1, max_size=4), st.booleans())
+def test_plan_v1_without_an_error_is_a_plan_v2(steps, scaffolder):
+    old = {"steps": steps, "risks": [], "needs_advisor": False, "needs_scaffolder": scaffolder, "schema_version": "v1"}
+    assert SCHEMAS.validator("plan_v1").violations(old) == ()
+    assert found(old) or SCHEMAS.validator("plan_v2").violations(upcast(old)) == ()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257])
+def test_id_of_a_plan_v1_that_plan_v2_does_not_allow_is_refused(name):
+    old = {"steps": [{"id": name, "description": ""}], "risks": [], "needs_advisor": False, "schema_version": "v1"}
+    assert found(old) == [("unique_ids", (name,))]
+
+
 # --- size -------------------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,8 @@ CHECKS: Final = (
     "optional_output_safety",
 )
 """Every check, in the order of the findings."""
+LONGEST_ID: Final = 256
+"""The most characters of a step's id, as ``plan_v2`` has it."""
 
 
 def validate_plan(plan: Object, registry: Registry | None = None) -> tuple[Finding, ...]:
@@ -54,6 +56,9 @@ def _check_ids(graph: StepGraph) -> Iterator[Finding]:
     for name, count in Counter(step["id"] for step in graph.steps).items():
         if count > 1:
             why = f'{count} steps have the id "{name}"; give each step an id of its own'
+            yield Finding("unique_ids", why, (name,))
+        if not 1 <= len(name) <= LONGEST_ID:  # only plan_v1 allows it
+            why = f'the id "{name[:40]}" has {len(name)} characters; give the step one with 1 to {LONGEST_ID}'
             yield Finding("unique_ids", why, (name,))
 
 
