@@ -75,6 +75,7 @@ def test_hashing_compares_spelling_and_not_meaning():
 
 def test_hashing_keeps_keyword_matches_first():
     assert names("hello, translating a document")[0] == "greet"
+    assert names("greet a person by name") == ["greet"]
 
 
 def test_hashing_never_finds_a_skill_that_only_its_name_selects():

@@ -166,6 +166,12 @@ def test_a_step_that_waits_for_its_own_approval_needs_no_gate_before():
     assert found(plan(approved, {"id": "gate", "halt_on_failure": True})) == []
 
 
+def test_a_risky_step_that_halts_on_failure_is_no_gate_for_others():
+    steps = {"id": "act", "tags": ["destructive"]}, {"id": "erase", "ability": "erase", "halt_on_failure": True}
+    assert found(plan(*steps), REGISTRY) == []
+    assert found(plan(*steps)) == [("policy_consistency", ("act", "erase"))]
+
+
 def test_a_plan_without_gates_leaves_risky_steps_to_the_policies():
     assert found(plan({"id": "act", "tags": ["irreversible"]}, "later")) == []
 
