@@ -25,8 +25,8 @@ FLOORS = (
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
-    "deedbook-audit", "deedbook-author", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy",
-    "deedbook-log", "deedbook-memory", "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-hook-standard", "deedbook-inspect",
+    "deedbook-legacy", "deedbook-log", "deedbook-memory", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}
@@ -36,6 +36,9 @@ LEGACY = ROOT / "plugins" / "deedbook-legacy" / "src" / "deedbook_legacy"
 """What takes in ledgers of older forms. Both are distributions of their own, which the kernel does without."""
 PURE = (
     "call.records", "charter.changes", "charter.grants", "charter.required_skills",
+    "deedbook_flow_runcontext.coverage", "deedbook_flow_runcontext.diagram", "deedbook_flow_runcontext.hashing",
+    "deedbook_flow_runcontext.keywords", "deedbook_flow_runcontext.plans", "deedbook_flow_runcontext.step_graph",
+    "deedbook_flow_runcontext.task_text", "deedbook_flow_runcontext.validation",
     "deedbook_inspect.event_tree", "deedbook_inspect.observing.accounts",
     "deedbook_inspect.observing.exposition", "deedbook_inspect.observing.figures",
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",

@@ -48,6 +48,7 @@ PLAYED = [
     DOCS / "observability.md",
     DOCS / "corrections.md",
     DOCS / "old-ledgers.md",
+    DOCS / "plans.md",
     DOCS / "replay.md",
     DOCS / "skills.md",
     DOCS / "system-process.md",
@@ -206,6 +207,8 @@ def test_error_codes_are_known(page):
         "BAD_PATTERN",
         "NOT_RECORDED",
         "TRANSCRIPT_ENDED",
+        "NO_SKILL",
+        "PLAN_REFUSED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {
