@@ -38,7 +38,6 @@ from .format.errors import (
 from .format.events import Entry, label, new_id
 from .format.files import Folder
 from .format.paths import LEDGER_FILE
-from .format.reader import read
 from .format.release import VERSION
 from .format.schema import Schemas, data_folder, suggest
 from .format.sealed import Sealer
@@ -163,7 +162,8 @@ class Kernel:
             refuse_cut(Path(self.state.path), session)
             ledger = Ledger.reopen(folder, durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
-            found = continuation.read_resumption(place / LEDGER_FILE)
+            found, added = continuation.read_resumption(place / LEDGER_FILE), list[Any]()
+            ledger.subscribe(added.append)
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
             pending = self.pending_calls(wait)
@@ -173,14 +173,14 @@ class Kernel:
             ledger.append([_event(ledger, "session.resumed", charter, found.start.span)], durable=True)
             continuation.resume_contexts(ledger, found)
             runs = continuation.build_runs(
-                place / LEDGER_FILE, self.sealer, lambda name: pending.find_answer(name, ledger.now())
+                found.parent, added, self.sealer, lambda name: pending.find_answer(name, ledger.now())
             )
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
                 before_effects=self.features.before_effects(self, ledger, undo),
                 prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
-                past=list(read(place)), mode=str(found.start.payload.get("mode", "interactive")),
+                past=[*found.parent.events, *added], mode=str(found.start.payload.get("mode", "interactive")),
             )  # fmt: skip
             prompt = found.prompt
             reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message), runs)
