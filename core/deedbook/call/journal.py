@@ -6,7 +6,7 @@ A resumed run has a `replay.ReplayJournal` instead, which gives the recorded ans
 from collections.abc import Callable
 from typing import Any
 
-from deedbook.contract import Json, Object
+from deedbook.contract import Branch, Json, Object
 from deedbook.format.errors import DomainError, Err
 from deedbook.policy.bound import Caller
 
@@ -59,9 +59,11 @@ class Journal:
         self.write("run.value", "runtime", {"kind": kind, "value": value})
         return value
 
-    def branch(self, name: str) -> "Journal":
+    def branch(self, branch: Branch) -> "Journal":
         """Begin a branch, and return its journal."""
-        return Journal(self._work.under(self.write("run.branch", "runtime", {"name": name}), None))
+        allowed = None if branch.allowed is None else sorted(branch.allowed)
+        span = self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed})
+        return Journal(self._work.under(span, allowed))
 
     def suspends(self, problem: BaseException) -> bool:  # noqa: ARG002
         """Return whether *problem* suspends the run, which is then neither failed nor halted."""

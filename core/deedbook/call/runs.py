@@ -153,7 +153,7 @@ class RunCalls(CallCtx):
         return self._journal.value(kind, make)
 
     def _branch(self, branch: Branch) -> "tuple[RunCalls, Branch]":
-        journal = self._journal.branch(branch.name)
+        journal = self._journal.branch(branch)
         run = RunCalls(self._work.under(journal.span, branch.allowed), self._show, self._hooks, journal, self._runs)
         return run, branch
 
