@@ -38,6 +38,7 @@ from .format.errors import (
 from .format.events import Entry, label, new_id
 from .format.files import Folder
 from .format.paths import LEDGER_FILE
+from .format.reader import read
 from .format.release import VERSION
 from .format.schema import Schemas, data_folder
 from .format.sealed import Sealer
@@ -128,6 +129,79 @@ class Kernel:
             self._head(session, run)
             undo.pop_all()
         return session
+
+    def resume(
+        self,
+        session: str,
+        *,
+        accept_charter: str = "",
+        show: Callable[[Json], None] | None = None,
+        wait: float = 0.0,
+        run: str | None = None,
+        clock: Callable[[], float] = time.time,
+        fdatasync: Callable[[int], None] = DATASYNC,
+    ) -> Session:
+        """Reopen a session that was suspended or interrupted; `Session.go_on` then goes on with its run.
+
+        Under another charter than before, *accept_charter* must be its digest. Raises `LedgerError`: ``LEDGER_LOCKED``
+        while another process has the session, ``SESSION_NOT_FOUND``, ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is
+        no open run; and `BindingError` (``RESUME_CHARTER_CHANGED``). Then nothing is recorded.
+        """
+        self._refuse_closed()
+        from .call.continuation import resume as continuation
+        from .call.pending_calls import principal_of
+        from .ledger.recovery import refuse_cut
+        from .maintenance.closing import folder_of
+
+        folder, place = folder_of(self.state, session), Path(self.state.path, SESSIONS, session)
+        durability, run = self.bindings.charter.document["durability"], self.identity.run(run)
+        with ExitStack() as undo:
+            refuse_cut(Path(self.state.path), session)
+            ledger = Ledger.reopen(folder, durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync)
+            undo.callback(ledger.close)
+            found = continuation.read_resumption(place / LEDGER_FILE)
+            self._refuse_other_charter(found.charter, accept_charter)
+            self._require_log()
+            pending = self.pending_calls(wait)
+            found.refuse_waiting(lambda name: pending.find_answer(name, ledger.now()))
+            continuation.close_leaves(ledger, found, self.bindings)
+            charter = {"charter": self.bindings.charter.digest, "kernel": VERSION}
+            ledger.append([_event(ledger, "session.resumed", charter, found.start.span)], durable=True)
+            continuation.resume_contexts(ledger, found)
+            runs = continuation.build_runs(
+                place / LEDGER_FILE, self.sealer, lambda name: pending.find_answer(name, ledger.now())
+            )
+            reopened = Session(
+                self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
+                show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
+                before_effects=self.features.before_effects(self, ledger, undo),
+                prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
+                past=list(read(place)),
+            )  # fmt: skip
+            prompt = found.prompt
+            reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message), runs)
+            self.identity.adopt(ledger)
+            self._head(reopened, run)
+            undo.pop_all()
+        return reopened
+
+    def _refuse_other_charter(self, before: str, accepted: str) -> None:
+        """Raise `BindingError` if the session began under another charter, unless the one in force is accepted."""
+        now = self.bindings.charter.digest
+        if before in (now, "") or accepted == now:
+            return
+        why = f"another charter is in force than when the run was interrupted: {now}, was {before}"
+        differences = self._charter_differences(before)
+        told = f"; {differences}" if differences else ""
+        raise BindingError(fault("RESUME_CHARTER_CHANGED", f"{why}{told}. To go on under it: --accept-charter {now}"))
+
+    def _charter_differences(self, before: str) -> str:
+        from .charter.changes import compare
+
+        with suppress(DeedbookError, OSError):
+            changes = compare(Store(self.state).load(before).document, self.bindings.charter.document)
+            return "; ".join([*changes.looser, *changes.tighter][:10])
+        return ""
 
     def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":
         """Return the store of calls that a person must decide; see `session`."""
@@ -224,7 +298,8 @@ class Kernel:
             self.features.require(LOG)
 
     def _head(self, session: Session, run: str) -> None:
-        self.identity.head(session.ledger, "ended" if session.ended else "open", run)
+        state = "ended" if session.ended and not session.suspended else "open"
+        self.identity.head(session.ledger, state, run)
 
 
 def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue: Catalogue | None = None) -> Kernel:
@@ -431,6 +506,10 @@ def write(ledger: WorkspaceLedger, event_type: str, payload: Object) -> None:
     """Append one of the kernel's own events under the root of the workspace ledger."""
     entry = Entry(label(event_type, "runtime", None), ledger.span(), ledger.root, canonical.encode(dict(payload)))
     ledger.append([entry], durable=True)
+
+
+def _event(ledger: Ledger, event_type: str, payload: Object, cause: str) -> Entry:
+    return Entry(label(event_type, "runtime", None), ledger.span(), cause, canonical.encode(dict(payload)))
 
 
 def refuse_platform() -> None:

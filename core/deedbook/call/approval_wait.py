@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from deedbook.contract import Event, Object
 from deedbook.format.errors import (
     ApprovalError,
     DeedbookError,
@@ -32,6 +33,7 @@ from .handlers import Ticket
 from .pending_calls import Grant, PendingCall, PendingCalls
 from .queue import ApprovalRequest
 from .records import CallRecorder
+from .suspension import RunSuspended
 
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
@@ -42,7 +44,10 @@ Again: TypeAlias = Callable[[PendingCall, str, Grant | None], OpenResult]
 
 
 class ApprovalWait:
-    """The door's side of pending calls; *again* judges one again. Once *closed*, no call waits any more."""
+    """The door's side of pending calls; *again* judges one again. Once *closed*, no call waits any more.
+
+    If the session *suspends*, a call of a run that is not answered in time suspends the run.
+    """
 
     def __init__(
         self,
@@ -53,8 +58,10 @@ class ApprovalWait:
         *,
         again: Again,
         closed: bool = False,
+        suspends: bool = False,
     ) -> None:
         self.closed = closed
+        self._suspends = suspends
         self._pending_calls, self._ledger, self._recorder, self._clock = pending_calls, ledger, recorder, clock
         self._again = again
 
@@ -74,7 +81,7 @@ class ApprovalWait:
         request = self._pending_calls.request(verdict, bound, caller, given, (self._ledger.session_id, span, now))
         parked = PendingCall(verdict, bound, caller, given, cause, span, request)
         try:
-            parked = attrs.evolve(parked, queue=self._pending_calls.open_queue(now))
+            parked = attrs.evolve(parked, queue=self._pending_calls.open_queue(now, caller))
         except LedgerError as problem:
             self._record(parked, entries)
             return self.deny(parked, problem.error)
@@ -136,6 +143,16 @@ class ApprovalWait:
         self._ledger.append([*(entries or ()), denied])
         told = {"signals": verdict.signals, "approval": parked.request["approval"]}
         return Err(attrs.evolve(error, place=source_place(verdict.by)), told)
+
+    def deny_suspended(self, asked: Event, caller: Caller, error: DomainError, record: Object) -> Err:
+        """Record that the call of a suspended run is denied: a person refused the request *asked* (*record*)."""
+        told = asked.payload
+        payload = {name: told[name] for name in ("args", "by", "kind", "name") if name in told}
+        payload |= {"code": error.code, "reason": recordable(error.message)}
+        refused = self._recorder.note("approval.refused", "runtime", caller, asked.span, record)
+        denied = self._recorder.note("tool.denied", "policy", caller, asked.parent or "", payload)
+        self._ledger.append([refused, denied])
+        return Err(error)
 
     def deferral(self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str) -> Entry:
         """Return the event that the agent, which performs the effect, must ask a person about the call."""
@@ -248,8 +265,10 @@ class ApprovalWait:
         """Deny a call that was not decided in time, or cannot be decided."""
         identity, expires = parked.request["approval"], parked.request["expires"]
         if now < expires:
-            why = f"{parked.verdict.reason}; approval {identity} waits for an answer"
-            return self.deny(parked, fault("NEEDS_HUMAN", why))
+            error = fault("NEEDS_HUMAN", f"{parked.verdict.reason}; approval {identity} waits for an answer")
+            if self._suspends and parked.caller.run is not None:
+                raise RunSuspended(error, identity)
+            return self.deny(parked, error)
         payload = {"approval": identity, "expires": expires}
         expired = self._recorder.note("approval.expired", "runtime", parked.caller, parked.span, payload)
         why = f"request {identity} has expired; make the call again"

@@ -63,11 +63,11 @@ class OpenCall:
         """Return *caller*; once the call has its outcome, its scope is empty."""
         return caller if self.ticket.span in self.door.open else attrs.evolve(caller, scope=OVER)
 
-    def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
-        """Append one event, under the call (or branch) or under *cause*, and return its span."""
+    def write(self, event_type: str, actor: str, payload: Object, *, cause: str) -> str:
+        """Append one event under *cause*, and return its span."""
         span = self.door.ledger.span()
         who = label(event_type, actor, self.ticket.caller.principal.id)
-        entry = Entry(who, span, cause or self.cause, canonical.encode(dict(payload)))
+        entry = Entry(who, span, cause, canonical.encode(dict(payload)))
         self.door.ledger.append([entry])
         return span
 

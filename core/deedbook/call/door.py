@@ -62,7 +62,8 @@ class Door:
     *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts
     the seconds. *before_effects* are called before effects of their kinds begin, and raise to prevent them. *calls*
     holds the tickets without a recorded outcome; *origin* may give outcomes instead of handlers. After an interrupt
-    during recording, *doubt* is true: then only the ledger knows all open calls. *pending_calls* keeps calls that a
+    during recording, *doubt* is true: then only the ledger knows all open calls. If the session *suspends*, a run that
+    needs a person, or is interrupted, stays open. *pending_calls* keeps calls that a
     person must decide.
     """
 
@@ -85,6 +86,7 @@ class Door:
         self.calls = OpenCalls(ledger, self._end)
         self._outcome_for = origin.outcome_for if origin else run_handler
         self.doubt = False
+        self.suspends = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
         self._before_effects = before_effects
         self._turn = RLock()
@@ -112,6 +114,7 @@ class Door:
                     self.clock,
                     again=self._again,
                     closed=self._closed,
+                    suspends=self.suspends,
                 )
             return self._wait
 
@@ -119,6 +122,11 @@ class Door:
     def open(self) -> Mapping[str, Ticket]:
         """The tickets that may still act, by span."""
         return self.calls.open
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the caller asks a person itself."""
+        return self._deferred
 
     # --- the whole way ------------------------------------------------------------------------------------------------
 
@@ -338,7 +346,7 @@ class Door:
         try:
             outcome = self._outcome_for(ticket) or perform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
-            self.after(ticket, stop.outcome)
+            self._interrupt(ticket, stop)
             raise stop.cause from None
         return self.after(ticket, outcome)
 
@@ -350,13 +358,18 @@ class Door:
             served = self._outcome_for(ticket)
             outcome = served or await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
-            self.after(ticket, stop.outcome)
+            self._interrupt(ticket, stop)
             raise stop.cause from None
         if not self._always:
             return self.after(ticket, outcome)
         from deedbook.format.loops import off_loop
 
         return await off_loop(self.after, ticket, outcome)
+
+    def _interrupt(self, ticket: Ticket, stop: Interrupted) -> None:
+        """Close an interrupted call; a run stays open if it can be resumed."""
+        if not (self.suspends and ticket.bound.kind == "flow" and isinstance(stop.cause, KeyboardInterrupt)):
+            self.after(ticket, stop.outcome)
 
     # --- steps 7 to 9 -------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """The facts of a session that gates may read: folds of its ledger."""
 
+from collections.abc import Iterable
+
 from deedbook.contract import Event, Object
 from deedbook.format import canonical
 from deedbook.format.context import ContextFold
@@ -8,11 +10,13 @@ from deedbook.ledger.ledger import Ledger
 
 
 class Facts:
-    """The facts of one session, updated as its ledger is written."""
+    """The facts of one session, updated as its ledger is written; *past* are the events of a resumed one."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, past: Iterable[Event] = ()) -> None:
         self._metrics, self._fold = MetricsFold(), ContextFold()
         self._spent, self._contexts = self._metrics.start(), self._fold.start()
+        for event in past:
+            self._step(event)
         ledger.subscribe(self._step)
 
     def __call__(self, names: frozenset[str]) -> Object:

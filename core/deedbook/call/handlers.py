@@ -12,6 +12,8 @@ from deedbook.format.errors import DomainError, Ok, describe, fault
 from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
+from .suspension import RunSuspended
+
 T = TypeVar("T")
 
 _JSON: Final = frozenset({dict, list, str, int, float, bool, type(None)})
@@ -69,13 +71,15 @@ class Interrupted(Exception):  # noqa: N818 - it carries an outcome; its cause i
 
 
 def perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
-    """Invoke the handler and wait for it; raises only `Interrupted`."""
+    """Invoke the handler and wait for it; raises only `Interrupted`, and `RunSuspended` for a flow."""
     try:
         made: Any = invoke(ticket)
         if type(made) not in _JSON and isawaitable(made):
             from deedbook.format.loops import run_coroutine
 
             made = run_coroutine(_within(made, ticket, clock))
+    except RunSuspended:
+        raise
     except KeyboardInterrupt as stop:
         raise _interrupted(ticket, stop) from None
     except BaseException as problem:  # noqa: BLE001 - a handler that exits was still called
@@ -89,6 +93,8 @@ async def aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock
         made: Any = invoke(ticket)
         if type(made) not in _JSON and isawaitable(made):
             made = await _within(made, ticket, clock)
+    except RunSuspended:
+        raise
     except (KeyboardInterrupt, GeneratorExit) as stop:
         raise _interrupted(ticket, stop) from None
     except BaseException as problem:  # noqa: BLE001 - as above

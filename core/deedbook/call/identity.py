@@ -79,6 +79,10 @@ class Identity:
         if state != "open":
             self._runs.pop(session.session_id, None)
 
+    def adopt(self, session: Ledger) -> None:
+        """Take over a session that another process began: its heads stand under the root of the workspace ledger."""
+        self._runs[session.session_id] = self._ledger.root
+
     def shut_down(self, reason: str = CLOSED) -> None:
         """Write ``system.shutdown`` if this process booted, and release its lifeline; raises `LedgerError`."""
         if os.getpid() != self._pid:  # a forked process is not in the hierarchy and must not write

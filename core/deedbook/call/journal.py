@@ -1,53 +1,68 @@
-"""The journal of a run: every request of a flow passes it, and is made and recorded under the run's span.
+"""The journal of a run: every request of a flow passes it, and is made and recorded under one span.
 
-A resumed run has a `replay.ReplayJournal` instead, which gives the recorded answers as long as there are any.
+A resumed run has a `continuation.replay.ReplayJournal`, which gives the recorded answers as long as there are any.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from deedbook.contract import Branch, Json, Object
-from deedbook.format.errors import DomainError, Err
+from deedbook.format.errors import DomainError, Err, Result
 from deedbook.policy.bound import Caller
 
-from .call_context import OpenCall, failure, value_of
+from .call_context import failure, value_of
+from .door import Door
 from .hooks import HookResult
 
 
+class Write(Protocol):
+    """Records one event by its type, actor and payload, under the span *cause*, and returns its span."""
+
+    def __call__(self, event_type: str, actor: str, payload: Object, *, cause: str) -> str:
+        """Record the event."""
+
+
 class Journal:
-    """The journal of a new run, or of a new branch of it: every request is made."""
+    """The journal of what stands under *span*: a prompt, a run, or a branch of it. Every request is made.
 
-    def __init__(self, work: OpenCall) -> None:
-        self._work = work
+    *door* is asked for calls, *record* writes the other events.
+    """
 
-    @property
-    def span(self) -> str:
-        """The span under which the requests stand: that of the flow's call, or of the branch."""
-        return self._work.cause
+    def __init__(self, door: Door, record: Write, span: str) -> None:
+        self.span = span
+        self._door, self._record = door, record
+
+    def request(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
+        """Use an ability through the door."""
+        return self._door.call(caller, ability, args, cause)
+
+    async def arequest(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
+        """Act like `request`, from a coroutine."""
+        return await self._door.acall(caller, ability, args, cause)
 
     def call(self, caller: Caller, ability: str, args: Json, cause: str) -> Json:
-        """Use an ability through the door; raises `Failed`."""
-        return value_of(self._work.door.call(caller, ability, args, cause))
+        """Act like `request`; return the value, or raise `Failed`."""
+        return value_of(self.request(caller, ability, args, cause))
 
     async def acall(self, caller: Caller, ability: str, args: Json, cause: str) -> Json:
         """Act like `call`, from a coroutine."""
-        return value_of(await self._work.door.acall(caller, ability, args, cause))
+        return value_of(await self.arequest(caller, ability, args, cause))
 
     def ask_model(self, caller: Caller, ability: str, request: Object, cause: str) -> tuple[dict[str, Any], str | None]:
         """Ask a model through the door; return the response and the span of the outcome; raises `Failed`."""
-        opened = self._work.door.before(caller, ability, dict(request), cause)
+        opened = self._door.before(caller, ability, dict(request), cause)
         if isinstance(opened, Err):
             raise failure(opened)
-        response: Any = value_of(self._work.door.perform(opened.value))
+        response: Any = value_of(self._door.perform(opened.value))
         return response, opened.value.outcome
 
     def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> None:
         """Record a call that was refused before it was judged, and raise the error as `Failed`."""
-        raise failure(self._work.door.refuse(caller, ability, error, cause))
+        raise failure(self._door.refuse(caller, ability, error, cause))
 
     def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
-        """Record one event under the run or under *cause*, and return its span."""
-        return self._work.write(event_type, actor, payload, cause)
+        """Record one event under the journal's span or under *cause*, and return its span."""
+        return self._record(event_type, actor, payload, cause=cause or self.span)
 
     def fire(self, event: str, subject: Object, ask: Callable[[], HookResult]) -> HookResult:  # noqa: ARG002
         """Ask the hooks of *event* about *subject*."""
@@ -61,10 +76,9 @@ class Journal:
 
     def branch(self, branch: Branch) -> "Journal":
         """Begin a branch, and return its journal."""
-        allowed = None if branch.allowed is None else sorted(branch.allowed)
-        span = self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed})
-        return Journal(self._work.under(span, allowed))
+        return Journal(self._door, self._record, self._begin(branch))
 
-    def suspends(self, problem: BaseException) -> bool:  # noqa: ARG002
-        """Return whether *problem* suspends the run, which is then neither failed nor halted."""
-        return False
+    def _begin(self, branch: Branch) -> str:
+        """Record that *branch* begins, and return its span."""
+        allowed = None if branch.allowed is None else sorted(branch.allowed)
+        return self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed})

@@ -14,7 +14,7 @@ import attrs
 
 from deedbook.contract import Object, Principal
 from deedbook.format import canonical
-from deedbook.format.errors import ApprovalError, DeedbookError, LedgerError, fault, recordable
+from deedbook.format.errors import ApprovalError, DeedbookError, DomainError, LedgerError, fault, recordable
 from deedbook.format.events import Entry, label, new_id, timestamp
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
@@ -38,6 +38,8 @@ from .queue import OPEN, ApprovalQueue, ApprovalRequest, State, refuse_state
 
 EXPIRES_S: Final = 3600
 """How many seconds a request is valid by default."""
+RUN_EXPIRES_S: Final = 10 * 365 * 86400
+"""How many seconds the request of a run is valid by default: a suspended run waits."""
 NO_APPROVER: Final = (
     "there is no approver: no principal has the role approver and a key. Declare one under principals: in "
     ".system/deedbook.yaml, with roles: [approver] and key:; then make the call again"
@@ -94,6 +96,13 @@ class StandingRequest(NamedTuple):
     grant: Grant | None = None
 
 
+class OpenAnswer(NamedTuple):
+    """The state of a suspended call that may not be judged again: the *error*, and the *record* of a refusal."""
+
+    error: DomainError
+    record: Object | None = None
+
+
 class _AlreadyFiled(Exception):  # noqa: N818 - it carries the found request
     """Another process filed a request for the same call meanwhile."""
 
@@ -113,7 +122,8 @@ class PendingCalls:
         self.patience = patience
         self._own = own
         self._charter = charter
-        self._seconds = charter.document.get("approvals", {}).get("expires_s", EXPIRES_S)
+        self._seconds: float = charter.document.get("approvals", {}).get("expires_s", EXPIRES_S)
+        self._run_seconds: float = charter.document.get("approvals", {}).get("run_expires_s", RUN_EXPIRES_S)
 
     @property
     def own(self) -> WorkspaceLedger:
@@ -130,7 +140,7 @@ class PendingCalls:
         Secrets are masked before it is hashed: a person sees exactly what the ledger holds.
         """
         session, span, now = when
-        expires = datetime.fromisoformat(now).timestamp() + self._seconds
+        expires = datetime.fromisoformat(now).timestamp() + self._lifetime(caller)
         asked = {
             "approval": new_id(),
             "session": session,
@@ -160,10 +170,29 @@ class PendingCalls:
         shown: dict[str, Any] = canonical.decode(raw)
         return {**shown, "shown": shown_digest(shown)}
 
-    def open_queue(self, now: str) -> ApprovalQueue:
-        """Return the queue with every request that may be valid at the time *now*; raises `LedgerError`."""
-        since = timestamp(datetime.fromisoformat(now).timestamp() - self._seconds)
+    def open_queue(self, now: str, caller: Caller) -> ApprovalQueue:
+        """Return the queue with every request of *caller* that may be valid at *now*; raises `LedgerError`."""
+        since = timestamp(max(datetime.fromisoformat(now).timestamp() - self._lifetime(caller), 0))
         return ApprovalQueue.since(_folder(self._own), since)
+
+    def _lifetime(self, caller: Caller) -> float:
+        """Return for how many seconds a request of *caller* is valid: that of a run waits, unless YAML limits it."""
+        return self._seconds if caller.run is None else self._run_seconds
+
+    def find_answer(self, approval: str, now: str) -> "OpenAnswer | None":
+        """Return why the call of the request *approval* may not be judged again now: it waits, or was refused."""
+        with closing(ApprovalQueue.since(_folder(self._own), "")) as waiting:
+            pending = waiting.get(approval)
+            if pending is None:
+                return None
+            if pending.state(now) == "waiting":
+                return OpenAnswer(fault("NEEDS_HUMAN", f"approval {approval} waits for an answer"))
+            if pending.state(now) != "denied":
+                return None
+            try:
+                self._raise_refused(pending, waiting, waiting.request(pending))
+            except ApprovalError as refused:
+                return OpenAnswer(refused.error, self.describe_answer(pending, waiting))
 
     def find_standing(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
         """Return a valid request in the queue for exactly the same call as *request*, if there is one.

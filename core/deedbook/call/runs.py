@@ -27,9 +27,10 @@ from .call_context import CallCtx, OpenCall, Show
 from .door import Door
 from .handlers import Ticket
 from .hooks import HookRunner
-from .journal import Journal
+from .journal import Journal, Write
 from .records import check_record
 from .roles import RoleAgent
+from .suspension import RunSuspended
 
 MAX_BRANCHES: Final = 1000
 """The most branches of one `parallel`."""
@@ -132,9 +133,9 @@ class RunCalls(CallCtx):
         with ThreadPoolExecutor(min(len(made), _THREADS), "deedbook-branch") as pool:
             begun = [pool.submit(copy_context().run, partial(_perform_branch, *each)) for each in made]
         results = [each.result() for each in begun]
-        for _, problem in results:
-            if problem is not None:
-                raise problem
+        problems = [problem for _, problem in results if problem is not None]
+        for problem in sorted(problems, key=lambda each: isinstance(each, Exception)):  # a suspension first
+            raise problem
         return [value for value, _ in results]
 
     def now(self) -> str:
@@ -185,15 +186,15 @@ class FlowRun(RunCalls):
         self, door: Door, ticket: Ticket, show: Show, schemas: Schemas, hooks: HookRunner, runs: "Runs"
     ) -> None:
         work = OpenCall(door, ticket, schemas)
-        super().__init__(work, show, hooks, runs.journal(work), runs)
-        if ticket.bound.keeps_context:
-            self._begin(ticket)
-
-    def _begin(self, ticket: Ticket) -> None:
+        super().__init__(work, show, hooks, runs.journal(door, work.write, ticket.span), runs)
         parent = ticket.caller.run
-        depth = self._runs.depth(parent) + 1
+        depth = runs.nest(ticket.span, parent)
         if depth > MAX_DEPTH:
             raise Failed("NOT_AVAILABLE", f"{ticket.bound.id} would be run {depth} deep; the most is {MAX_DEPTH}")
+        if ticket.bound.keeps_context:
+            self._begin(ticket, parent)
+
+    def _begin(self, ticket: Ticket, parent: str | None) -> None:
         self.context = _Context(self._write_context, self._check_report, run=ticket.span, parent=parent)
         self._runs.add(ticket.span, self.context)
         self.context.create(dict(ticket.args), ticket.caller.principal.via)
@@ -236,7 +237,7 @@ class FlowRun(RunCalls):
     def _abort(self, problem: BaseException) -> None:
         """End the context of a flow that raised."""
         context = self.context
-        if context is None or not context.is_live or self._journal.suspends(problem):
+        if context is None or not context.is_live or self._runs.suspend(context, problem):
             return
         code = getattr(problem, "code", "") if isinstance(problem, Failed) else ""
         reason = f"{code}: {problem}" if code else f"{type(problem).__name__}: {problem}"
@@ -283,15 +284,22 @@ def answer_with(context: Recorder, text: str) -> None:
 
 @attrs.define(eq=False)
 class Runs:
-    """The runs of a session: their contexts by the span of their call. *journals* gives the journal of a new run."""
+    """The runs of a session: their contexts by the span of their call.
 
-    journals: Callable[[OpenCall], Journal] = Journal
+    *journal* makes the journal of what stands under a span. *past* has the contexts of a resumed session's runs. If the
+    session *suspends*, an interrupt leaves its runs open.
+    """
+
+    journal: Callable[[Door, Write, str], Journal] = Journal
+    past: Mapping[str, RunContext] = attrs.field(factory=dict)
+    suspends: bool = False
     contexts: dict[str, Recorder] = attrs.field(factory=dict)
-    _parents: dict[str, str | None] = attrs.field(factory=dict)
+    _depths: dict[str, int] = attrs.field(factory=dict)
 
-    def journal(self, work: OpenCall) -> Journal:
-        """Return the journal of the run that *work* begins."""
-        return self.journals(work)
+    @property
+    def is_open(self) -> bool:
+        """Whether a run of this session can be suspended: one that works."""
+        return self.suspends and any(context.is_live for context in self.contexts.values())
 
     def add(self, run: str, context: Recorder) -> None:
         """Register the context of a run."""
@@ -300,15 +308,20 @@ class Runs:
     def context(self, run: str) -> RunContext | None:
         """Return a copy of the context of *run*, if there is one."""
         found = self.contexts.get(run)
-        return found.context if found else None
+        return found.context if found else self.past.get(run)
 
-    def depth(self, run: str | None) -> int:
-        """Return how many runs enclose a run that *run* calls."""
-        count = 0
-        while run is not None:
-            context = self.contexts.get(run)
-            run, count = (context.parent if context else None), count + 1
-        return count
+    def nest(self, run: str, parent: str | None) -> int:
+        """Register *run* inside *parent*, and return how deep it is nested; the outermost run is 1 deep."""
+        depth = self._depths[run] = self._depths.get(parent or "", 0) + 1
+        return depth
+
+    def suspend(self, context: Recorder, problem: BaseException) -> bool:
+        """Return whether *problem* suspends the run of *context*; if it waits for a person, record that."""
+        if isinstance(problem, RunSuspended):
+            if problem.error.code == "NEEDS_HUMAN":
+                context.need_human(problem.error.message[:2000])
+            return True
+        return self.suspends and isinstance(problem, KeyboardInterrupt)
 
     def halt(self, reason: str) -> None:
         """Move every run that still works to HALTED, inner runs first."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
-from deedbook.contract import Json, Object, Principal
+from deedbook.contract import Event, Json, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, describe, fault, require_type
 from deedbook.format.events import Entry, label
@@ -55,7 +55,7 @@ class Session:
     *prompted* and *closed* are called after a prompt and after the end are recorded, *ending* before the end. *own* is
     the ledger of the workspace. *pending_calls* makes the queue for calls that a person must decide, unless these are
     *deferred* to the caller. *origin*: the session that this one continues; *before_effects* are called before an
-    effect.
+    effect. *past* are the events of a resumed session.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -74,19 +74,20 @@ class Session:
         ending: Callable[["Session"], None],
         origin: SessionOrigin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
+        past: Sequence[Event] = (),
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.principal = principal
         self.caller = session_caller(principal, bindings)
-        self.ended = False
+        self.ended = self.suspended = False
         self._schemas = schemas
         self._show = show
         self._closed = closed
         self._prompted = prompted
         self._before_end = ending
         self._origin = origin
-        self._facts = _facts_of(ledger) if bindings.reads else _no_facts
+        self._facts = _facts_of(ledger, past) if bindings.reads else _no_facts
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = own
         plain = self._invoke
@@ -99,6 +100,7 @@ class Session:
         self._root = self._cause = ""
         self._ending = Lock()
         self._runs: Runs | None = None
+        self._resumption: tuple[str, Object, str] | None = None
         self._resumed = ""
 
     @property
@@ -121,6 +123,14 @@ class Session:
             self._cause = before
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
+
+    def reopen(self, root: str, prompt: tuple[str, Object, str], runs: "Runs") -> None:
+        """Take up the session whose ``session.start`` has the span *root*.
+
+        *prompt* is the text, the signals and the span of the prompt to go on with; *runs* answers what was recorded.
+        """
+        self._root = self._cause = root
+        self._resumption, self._runs = prompt, runs
 
     def start(self, purpose: str) -> Result[None]:
         """Write ``session.start`` and the session's origin; ask the hooks. A refusal ends the session."""
@@ -181,6 +191,8 @@ class Session:
     ) -> None:
         if kind is None:
             self.end(ok=True, reason="done")
+        elif issubclass(kind, KeyboardInterrupt) and self._runs is not None and self._runs.is_open:
+            self.suspend(fault("CANCELLED", "interrupted"))
         elif issubclass(kind, KeyboardInterrupt):
             self.end(ok=False, reason="interrupted")
         else:
@@ -268,17 +280,61 @@ class Session:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def run(self, prompt: str) -> "Result[Reply]":
-        """Take a request through hooks, skill and flow to a reply."""
+        """Take a request through hooks, skill and flow to a reply.
+
+        A run that needs a person suspends the session: it gets no end, and `Kernel.resume` goes on with it later.
+        """
         return self._with_prompt(prompt, self._run)
 
     def _run(self, fired: HookResult) -> "Result[Reply]":
-        from .prompts import PromptRun
+        if self.bindings.charter.document["flow"] is None:
+            why = "no flow is set for this profile; `deedbook init --full` in another folder shows a profile with one"
+            return Err(fault("BINDING_INVALID", why))
+        return self._reply_to(fired.prompt, fired.signals, self.record_prompt(fired))
 
-        run = PromptRun(
-            self.bindings, self.hooks, self.door, self.principal, self.caller, self.note, self.record_prompt,
-            self.context,
-        )  # fmt: skip
-        return run.run(fired)
+    def _reply_to(self, prompt: str, signals: Object, message: str) -> "Result[Reply]":
+        from .prompts import PromptRun
+        from .suspension import RunSuspended
+
+        runs = self._open_runs()
+        runs.suspends = self.door.suspends = not self.door.is_deferred
+        caller = attrs.evolve(self.caller, signals=signals)
+        journal = runs.journal(self.door, self.note, message)
+        run = PromptRun(self.bindings, self.hooks, self.principal, caller, message, journal, self.context)
+        try:
+            return run.run(prompt)
+        except RunSuspended as problem:
+            self.suspend(problem.error, problem.approval)
+            return Err(problem.error, {"approval": problem.approval} if problem.approval else {})
+
+    def go_on(self) -> "Result[Reply]":
+        """Go on with the run of a resumed session (`Kernel.resume`), and return its reply."""
+        if self.ended or self._resumption is None:
+            return Err(fault("SESSION_ENDED", f"session {self.id} has no run to go on with"))
+        (prompt, signals, message), self._resumption = self._resumption, None
+        try:
+            return self._reply_to(prompt, signals, message)
+        except DeedbookError as problem:
+            return Err(problem.error)
+
+    def suspend(self, error: DomainError, approval: str = "") -> None:
+        """Leave the session without an end: its runs can be resumed; a second call does nothing.
+
+        *error* says why, *approval* is the request that a person must answer.
+        """
+        with self._ending:
+            if self.ended:
+                return
+            self.ended = self.suspended = True
+        self.door.calls.closed = True
+        payload = {"code": error.code, "reason": error.message[:2000], "approval": approval or None}
+        try:
+            self._write("session.suspended", "runtime", payload, self._root, principal=None, durable=True)
+        finally:
+            try:
+                self.ledger.close()
+            finally:
+                self._closed(self)
 
     def context(self, run: str) -> "RunContext | None":
         """Return the context of a run of this session, by the span of its ``flow.call``, as it is now."""
@@ -311,11 +367,16 @@ class Session:
         return ticket.bound.handler(ticket.args, MemoryCall(self.door, ticket, self._show, self._own))
 
     def _invoke_flow(self, ticket: Ticket) -> Any:
-        from .runs import FlowRun, Runs
+        from .runs import FlowRun
+
+        return FlowRun(self.door, ticket, self._show, self._schemas, self.hooks, self._open_runs()).invoke()
+
+    def _open_runs(self) -> "Runs":
+        from .runs import Runs
 
         if self._runs is None:
             self._runs = Runs()
-        return FlowRun(self.door, ticket, self._show, self._schemas, self.hooks, self._runs).invoke()
+        return self._runs
 
     def _write(
         self, event_type: str, actor: str, payload: Object, cause: str | None, *,
@@ -332,8 +393,8 @@ def _no_facts(_names: frozenset[str]) -> Object:
     return {}
 
 
-def _facts_of(ledger: Ledger) -> Callable[[frozenset[str]], Object]:
+def _facts_of(ledger: Ledger, past: Sequence[Event]) -> Callable[[frozenset[str]], Object]:
     """Return the reader of a session's facts; only sessions whose gates read facts need it."""
     from .facts import Facts
 
-    return Facts(ledger)
+    return Facts(ledger, past)

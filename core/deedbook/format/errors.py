@@ -111,6 +111,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "FORK_DIVERGED": Code("ledger", 1, "a call differs from the past that is served; nothing more was done"),
         "FORK_INCOMPLETE": Code("ledger", 1, "what was recorded is gone: a sealed value, or a payload taken out"),
         "FORK_ENDED": Code("ledger", 1, "the past that is served is over, and nothing more was to be done"),
+        # runs: flows that keep a context, and sessions that are resumed
+        "FLOW_UNFINISHED": Code("run", 1, "a flow returned before its context had ended"),
+        "RESUME_REFUSED": Code("ledger", 1, "a session has no open run that could go on"),
+        "RESUME_CHARTER_CHANGED": Code("binding", 1, "another charter is in force than when the run was interrupted"),
+        "RESUME_DIVERGED": Code("ledger", 1, "a resumed flow asked for something else than is recorded"),
+        "RESUME_INCOMPLETE": Code("ledger", 1, "a recorded answer that a resumed flow needs is not there any more"),
         # approvals: what waits for a person, and the keys that people sign with
         "KEY_INVALID": Code("approval", 1, "a key is not in the form that keys have"),
         "KEY_REFUSED": Code("approval", 1, "a private key's file is missing, is there already, or is not kept safely"),

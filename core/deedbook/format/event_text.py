@@ -281,6 +281,8 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "session.start": _session_start,
         "session.end": _ended,
         "session.linked": _text("traceparent"),
+        "session.suspended": lambda payload: f"{show(payload.get('code'))}: {show(payload.get('reason'))}",
+        "session.resumed": lambda payload: f"charter {show(payload.get('charter'))[:12]}",
         "user.message": _text("text"),
         "agent.reply": _text("reply"),
         "agent.transition": _transition,

@@ -44,7 +44,7 @@ class Family:
 
 FAMILIES: Final = (
     # the record, and what keeps it
-    Family("session", "L4", ("start", "end", "forked", "linked")),
+    Family("session", "L4", ("start", "end", "forked", "linked", "suspended", "resumed")),
     Family(
         "ledger", "L4",
         ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported"),

@@ -23,7 +23,7 @@ from .files import Folder
 from .paths import LEDGER_FILE
 from .tail import find_tail, lines_from_end
 
-State: TypeAlias = Literal["open", "ended", "interrupted", "empty", "damaged"]
+State: TypeAlias = Literal["open", "ended", "interrupted", "suspended", "empty", "damaged"]
 
 SEALED: Final = "sealed"
 """The folder of a ledger's sealed values, beside it."""
@@ -318,6 +318,8 @@ def _summarise_file(file: BinaryIO, name: str, place: str) -> SessionSummary:
     first = split_line(file.readline(), place=place)
     last = split_line(tail.last, place=place)
     state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)
+    if state == "interrupted" and last.event_type == "session.suspended":
+        state = "suspended"
     return SessionSummary(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
 
 

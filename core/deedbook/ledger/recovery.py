@@ -117,11 +117,11 @@ def close_lost(ledger: Ledger, events: Iterable[Event]) -> None:
 
 def _outcomes(ledger: Ledger, events: Iterable[Event]) -> list[Entry]:
     """Return the missing outcomes: a nested call's before that of its caller."""
-    return [_unknown(ledger, event) for event in reversed(_without_outcome(events))]
+    return [unknown_outcome(ledger, event) for event in reversed(intents_without_outcome(events))]
 
 
-def _without_outcome(events: Iterable[Event]) -> list[Event]:
-    """Return the intents without an outcome, in order."""
+def intents_without_outcome(events: Iterable[Event]) -> list[Event]:
+    """Return the intents among *events* that have no outcome, in order."""
     begun: dict[str, Event] = {}
     for event in events:
         if event.type in OUTCOMES:
@@ -131,7 +131,8 @@ def _without_outcome(events: Iterable[Event]) -> list[Event]:
     return list(begun.values())
 
 
-def _unknown(ledger: Ledger, intent: Event) -> Entry:
+def unknown_outcome(ledger: Ledger, intent: Event) -> Entry:
+    """Return the outcome ``unknown`` of a call that was lost with its process."""
     family = intent.type.partition(".")[0]
     name = NAMED_BY[family]
     payload = {

@@ -195,6 +195,8 @@ class _Recovery:
             if _is_unbegun(found):
                 if removed := remove(self.state, found.id, self.ledger.keep, heads, 0.0):
                     self.removed.append(removed)
+            elif found.state == "interrupted" and self._may_resume(found):
+                return
             elif found.state in ("interrupted", "damaged"):
                 self.closed[found.id], closed = close(self.state, found.id, self.sealer, heads)
                 write_head(self.ledger, closed.session_id, closed.size, closed.head, "interrupted")
@@ -203,6 +205,12 @@ class _Recovery:
         except DeedbookError as problem:
             if not self._is_elsewhere(found, problem.error):
                 self.refused[found.id] = problem.error
+
+    def _may_resume(self, found: SessionSummary) -> bool:
+        """Return whether the session has an open run, which is left for a resumption."""
+        from deedbook.call.continuation.resume import has_open_run
+
+        return has_open_run(list(read(Path(self.state.path, "sessions", found.id))))
 
     def _set_aside(self, found: SessionSummary, heads: Sequence[Head]) -> None:
         if mended := set_torn_aside(self.state, found.id, self.sealer, heads):

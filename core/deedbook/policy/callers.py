@@ -112,7 +112,7 @@ def with_skill(caller: Caller, skill: str | None) -> Caller:
 
 def under_call(caller: Caller, uses: Scope) -> Caller:
     """Return the caller for nested calls of an ability: its scope is what the ability declares to use."""
-    return attrs.evolve(caller, actor="tool", scope=uses, depth=caller.depth + 1)
+    return attrs.evolve(caller, actor="tool", scope=uses, depth=caller.depth + 1, run=None)
 
 
 def under_flow(caller: Caller, bindings: Bindings) -> Caller:

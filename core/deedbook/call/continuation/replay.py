@@ -1,0 +1,279 @@
+"""The journal of a resumed run: the recorded answers first, then, from the first request without a record, new ones.
+
+While the record lasts, nothing is appended, and no gate, hook, model or clock is asked. Requests match by their
+position in their branch, then by kind, name and the arguments as the flow gave them; anything else suspends the run
+again with ``RESUME_DIVERGED``.
+"""
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any, Final, NoReturn
+
+from deedbook.call.call_context import failure, value_of
+from deedbook.call.door import Door
+from deedbook.call.handlers import Ticket
+from deedbook.call.hooks import HookResult
+from deedbook.call.journal import Journal, Write
+from deedbook.call.pending_calls import OpenAnswer, caller_of
+from deedbook.call.suspension import DIVERGED, INCOMPLETE, RunSuspended
+from deedbook.contract import Branch, Event, Json, Object
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format.canonical import admit, encode, encode_payload
+from deedbook.format.errors import DomainError, Err, Ok, Result, fault
+from deedbook.format.sealed import Sealer
+from deedbook.policy.bound import Caller
+
+from .differences import find_differences
+from .parent import ParentSession, ValueMissing
+from .requests import Request, RunRequests, given_arguments
+
+_HARMLESS: Final = frozenset({"none", "read"})
+_MARK: Final = b"[secret:"
+_MOST: Final = 3
+
+
+class RunRecord:
+    """The recorded requests of a session: *requests*, and the session from which sealed values are opened."""
+
+    def __init__(self, parent: ParentSession, sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]) -> None:
+        self.parent, self.sealer, self.find_answer = parent, sealer, find_answer
+        self.requests = RunRequests(parent.events)
+
+    def journal(self, door: Door, record: Write, span: str) -> Journal:
+        """Return the journal of what stands under *span*."""
+        found = self.requests.branches.get(span)
+        return ReplayJournal(door, record, span, self, found) if found else Journal(door, record, span)
+
+    def open(self, value: Any, event: Event) -> Any:
+        """Return *value* with its sealed parts opened; suspends the run if a part is missing or was a secret."""
+        try:
+            found = self.parent.open_value(value)
+        except ValueMissing as problem:
+            raise RunSuspended.because(INCOMPLETE, self._gone(event, str(problem))) from None
+        if _MARK in encode(found):
+            raise RunSuspended.because(INCOMPLETE, self._gone(event, "it held a secret, which no record keeps"))
+        return found
+
+    def open_given(self, value: Any) -> Any:
+        """Return recorded arguments for a comparison; secrets stay marked on both sides."""
+        try:
+            return self.parent.open_value(value)
+        except ValueMissing as problem:
+            raise RunSuspended.because(INCOMPLETE, f"arguments cannot be compared: {problem}") from None
+
+    def _gone(self, event: Event, why: str) -> str:
+        return f"event {event.seq} cannot be given to the run again: {why}"
+
+
+class ReplayJournal(Journal):
+    """Gives the recorded answers of one branch."""
+
+    def __init__(self, door: Door, record: Write, span: str, told: RunRecord, requests: list[Request]) -> None:
+        super().__init__(door, record, span)
+        self._told, self._requests = told, requests
+        self._at = 0
+        self._turn = Lock()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def request(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
+        """Give the recorded result of a call, or make it."""
+        found = self._take_call(ability, args)
+        if found is None:
+            return super().request(caller, ability, args, cause)
+        if found.kind == "call" and found.event.type == "flow.call" and found.is_lost:
+            return self._reenter(caller, found)
+        return self._answer(found)
+
+    async def arequest(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
+        """Act like `request`, from a coroutine."""
+        found = self._take_call(ability, args)
+        if found is None:
+            return await super().arequest(caller, ability, args, cause)
+        if found.kind == "call" and found.event.type == "flow.call" and found.is_lost:
+            return await self._door.aperform(self._ticket(caller, found))
+        return self._answer(found)
+
+    def ask_model(self, caller: Caller, ability: str, request: Object, cause: str) -> tuple[dict[str, Any], str | None]:
+        """Give the recorded response of a model, or ask it."""
+        found = self._take_call(ability, dict(request))
+        if found is None:
+            return super().ask_model(caller, ability, request, cause)
+        response: Any = value_of(self._answer(found))
+        return response, found.outcome.span if found.outcome else None
+
+    def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> None:
+        """Give the recorded refusal, or record one."""
+        found = self._next("call", ability)
+        if found is None:
+            return super().refuse(caller, ability, error, cause)
+        raise failure(Err(error))
+
+    def write(self, event_type: str, actor: str, payload: Object, cause: str | None = None) -> str:
+        """Return the span of the recorded event, or record it."""
+        found = self._next("event", event_type, dict(payload), lambda request: dict(request.event.payload))
+        return found.event.span if found else super().write(event_type, actor, payload, cause)
+
+    def fire(self, event: str, subject: Object, ask: Callable[[], HookResult]) -> HookResult:
+        """Give the recorded answer of hooks; where none was asked, none is asked now."""
+        with self._turn:
+            due = self._due()
+            if due is None:
+                return ask()
+            if due.kind != "hook" or due.name != event:
+                return HookResult(left=subject)
+            self._at += 1
+        return _hook_result(self._told.open(dict(due.event.payload), due.event), subject)
+
+    def value(self, kind: str, make: Callable[[], Json]) -> Json:
+        """Give the recorded value, or make one."""
+        found = self._next("event", "run.value")
+        if found is None:
+            return super().value(kind, make)
+        told = self._told.open(dict(found.event.payload), found.event)
+        if told.get("kind") != kind:
+            self._diverge(found, f"a value of the kind {kind!r} was asked for; the record has {told.get('kind')!r}")
+        value: Json = told["value"]
+        return value
+
+    def branch(self, branch: Branch) -> Journal:
+        """Go on with the recorded branch, or begin one."""
+        return self._told.journal(self._door, self._record, self._begin(branch))
+
+    # --- matching -----------------------------------------------------------------------------------------------------
+
+    def _due(self) -> Request | None:
+        """Return the next request of the record, without those that are made again; the caller holds the turn."""
+        while self._at < len(self._requests) and self._is_repeated(self._requests[self._at]):
+            self._at += 1
+        return self._requests[self._at] if self._at < len(self._requests) else None
+
+    def _is_repeated(self, request: Request) -> bool:
+        """Return whether a lost call without an effect is made again."""
+        if request.kind != "call" or request.event.type == "flow.call" or request.settled is not None:
+            return False
+        last = request is self._requests[-1]
+        if not (request.is_lost or (request.is_cancelled and last)):
+            return False
+        bound = self._door.bindings.find(request.name)
+        return bound is not None and bound.effects in _HARMLESS
+
+    def _next(
+        self, kind: str, name: str, given: Any = None, recorded: Callable[[Request], Any] | None = None
+    ) -> Request | None:
+        """Take the next request, which must be of this kind, name and value; ``None`` after the last one."""
+        with self._turn:
+            due = self._due()
+            if due is None:
+                return None
+            if (due.kind, due.name) != (kind, name) and not (kind == "call" and due.kind == "approval"):
+                self._diverge(due, f"{name} was asked for")
+            if due.name != name:
+                self._diverge(due, f"{name} was asked for")
+            if recorded is not None:
+                self._compare(due, given, recorded(due))
+            self._at += 1
+            return due
+
+    def _take_call(self, ability: str, args: Json) -> Request | None:
+        found = self._next("call", ability, args, given_arguments)
+        if found is not None and found.kind == "approval":
+            return self._apply_answer(found)
+        return found
+
+    def _apply_answer(self, request: Request) -> Request | None:
+        """Return ``None`` if the call must be judged again; suspend the run as long as nobody has answered."""
+        if request.settled is not None:
+            return request
+        found = self._told.find_answer(str(request.event.payload.get("approval")))
+        if found is None:
+            return None
+        if found.record is None:
+            raise RunSuspended(found.error, str(request.event.payload.get("approval")))
+        caller = caller_of(request.event.payload)
+        raise failure(self._door.approval_wait.deny_suspended(request.event, caller, found.error, found.record))
+
+    def _compare(self, request: Request, given: Any, recorded: Any) -> None:
+        if recorded is None:
+            return  # a refusal before any judging records no arguments
+        raw = self._told.sealer.scrub(admit(given))
+        bound = self._door.bindings.find(request.name) if request.kind != "event" else None
+        told = self._told.open_given(recorded)
+        if encode_payload(told) in (raw, bound.judged_args(raw) if bound else raw):
+            return
+        found = [str(each) for each in find_differences(told, given)][:_MOST]
+        self._diverge(request, f"{request.name} was asked for otherwise: {'; '.join(found) or 'values differ'}")
+
+    def _diverge(self, request: Request, why: str) -> NoReturn:
+        place = f"event {request.event.seq} of session {self._told.parent.session}"
+        raise RunSuspended.because(DIVERGED, f"{why}; {place} is {request.event.type} of {request.name}")
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> Result[Any]:
+        """Return what the caller of a recorded call saw."""
+        payload = request.event.payload
+        if request.settled is not None:
+            return Ok(self._told.open(request.settled.payload.get("result"), request.settled))
+        if request.is_denied:
+            return Err(fault(str(payload.get("code")), str(payload.get("reason"))))
+        ended = request.outcome
+        if ended is None or request.is_lost or (request.is_cancelled and request is self._requests[-1]):
+            why = f"{request.name} was begun by event {request.event.seq}, and no record says what came of it"
+            raise RunSuspended(fault("NEEDS_HUMAN", why))
+        told = self._told.open(dict(ended.payload), ended)
+        if "outcome" in told:
+            return Err(fault(str(told["code"]), str(told["message"]), retryable=told["retryable"] is True))
+        return self._seen(request, told["response" if ended.type == "llm.response" else "result"])
+
+    def _seen(self, request: Request, result: Any) -> Result[Any]:
+        """Return the result as ``PostToolUse`` hooks and the schema left it."""
+        if request.seen is not None:
+            fired = self._told.open(dict(request.seen.payload), request.seen)
+            if fired.get("decision") in ("deny", "ask"):
+                reason = _reason(fired)
+                return Err(fault("GATE_DENIED", f"the result of {request.name} is withheld: {reason}"))
+            result = fired.get("output", result)
+        if request.violation is not None:
+            first = self._told.open(dict(request.violation.payload), request.violation)["errors"][:1]
+            told = f"{first[0]['path']}: {first[0]['message']}" if first else "does not fit"
+            return Err(fault("SCHEMA_VIOLATION", f"the result of {request.name}: {told}"))
+        return Ok(result)
+
+    def _reenter(self, caller: Caller, request: Request) -> Result[Any]:
+        """Call a flow again whose run is open; its requests are answered from the record."""
+        return self._door.perform(self._ticket(caller, request))
+
+    def _ticket(self, caller: Caller, request: Request) -> Ticket:
+        """Return the open ticket of a recorded call of a flow, with its own span."""
+        bound = self._door.bindings.find(request.name)
+        if bound is None:
+            raise RunSuspended.because(DIVERGED, f"the flow {request.name} is not there any more")
+        args = self._told.open(request.event.payload.get("args"), request.event)
+        span, session = request.event.span, self._door.ledger.session_id
+        ticket = Ticket(bound, caller, args, encode_payload(args), span, session, self._door.clock() + bound.timeout)
+        self._door.calls.announce(span)
+        self._door.calls.add(ticket)
+        return ticket
+
+
+def _reason(fired: Mapping[str, Any]) -> str:
+    """Return the reason of the strictest answer in a record of hooks."""
+    decision = fired.get("decision")
+    reasons = [str(each.get("reason", "")) for each in fired.get("asked", ()) if each.get("decision") == decision]
+    return next(iter(reasons), "")
+
+
+def _hook_result(fired: Mapping[str, Any], subject: Object) -> HookResult:
+    """Return a recorded firing as hooks answered it."""
+    asked, life = fired.get("asked", ()), EVENTS[str(fired["event"])]
+    signals: dict[str, list[Any]] = {}
+    for each in asked:
+        for name, value in each.get("signals", {}).items():
+            signals.setdefault(name, []).append({"hook": each["hook"], "value": value})
+    left = fired.get("output", subject)
+    if life.blocking and fired.get("decision") in ("deny", "ask"):
+        hook = next((each["hook"] for each in asked if each["decision"] == fired["decision"]), "")
+        return HookResult(refusal=_reason(fired) or f"hook {hook!r} refused", left=left, signals=signals)
+    reasons = tuple(str(each["reason"]) for each in asked if each.get("reason"))
+    return HookResult(left=left, signals=dict(sorted(signals.items())), reasons=reasons)

@@ -1,0 +1,170 @@
+"""The requests of a session's runs, read from its ledger: what each flow asked for, in order, and what it got.
+
+The requests stand in branches. A branch is named by a span: that of a prompt's ``user.message``, of a ``flow.call`` or
+of a ``run.branch``. What happened inside the call of a tool or a model belongs to that call.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from deedbook.contract import Event
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format.families import OUTCOMES
+from deedbook.format.folds import NAMED_BY
+
+from .past import given_as
+
+_ENDS: Final = {end: intent for intent, ends in OUTCOMES.items() for end in ends}
+_KINDS: Final[Mapping[str, str]] = {"llm": "model"}
+_FIRED: Final = frozenset(name for name, life in EVENTS.items() if life.subject) | {"SkillStart", "Stop"}
+"""The life-cycle events that a flow or a prompt asks about."""
+_AROUND: Final = frozenset({"policy.check", "approval.granted", "approval.refused", "approval.expired"})
+"""Events around a call, which belong to the request that follows."""
+_SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.settled"})
+"""Events about a run that a resumed flow need not ask for: a run that waited is told so again if it still does."""
+
+
+@attrs.define(eq=False)
+class Request:
+    """One request: its *kind* (``call``, ``event``, ``hook`` or ``approval``), its *name*, and its first event.
+
+    A call has its *outcome*, the *seen* answer of ``PostToolUse`` hooks, the *violation* of its result, and the result
+    that a person *settled* later. *given* are the arguments before rewriters changed them, if these did. *asked* is the
+    request for approval that came before it; for the kind ``approval``, nothing followed.
+    """
+
+    kind: str
+    name: str
+    event: Event
+    given: Any = None
+    outcome: Event | None = None
+    seen: Event | None = None
+    violation: Event | None = None
+    settled: Event | None = None
+    asked: Event | None = None
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the call was refused."""
+        return self.event.type == "tool.denied"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the process died, or was interrupted, while the call ran."""
+        if self.kind != "call" or self.is_denied:
+            return False
+        ended = self.outcome
+        return ended is None or (ended.actor == "system" and ended.payload.get("outcome") == "unknown")
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the call was cancelled."""
+        return self.outcome is not None and self.outcome.payload.get("outcome") == "cancelled"
+
+
+@attrs.define(eq=False)
+class _Position:
+    """Where an event stands: its *branch*, the *call* whose inside it is, and the call that it *ends*."""
+
+    branch: str = ""
+    call: Request | None = None
+
+
+@attrs.define(eq=False)
+class _Before:
+    """What was recorded in a branch since its last request."""
+
+    given: Any = None
+    asked: Event | None = None
+
+
+class RunRequests:
+    """The requests of all runs of a session, by branch; *calls* has every call by the span of its intent."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.branches: dict[str, list[Request]] = {}
+        self.calls: dict[str, Request] = {}
+        self._positions: dict[str, _Position] = {}
+        self._before: dict[str, _Before] = {}
+        for event in events:
+            self._take(event)
+        for branch, before in self._before.items():
+            if before.asked is not None:
+                name = str(before.asked.payload.get("name"))
+                self._add(branch, Request("approval", name, before.asked, before.given, asked=before.asked))
+
+    def _take(self, event: Event) -> None:
+        above = self._positions.get(event.parent or "", _Position())
+        self._positions[event.span] = above
+        if event.type == "user.message":
+            self._positions[event.span] = _Position(event.span)
+        elif event.parent in self.calls and event.type in _ENDS:
+            self._end(self.calls[event.parent], event)
+        elif above.call is not None:
+            self._inside(above.call, event)
+        elif above.branch:
+            self._ask(above.branch, event)
+
+    def _end(self, call: Request, event: Event) -> None:
+        call.outcome = event  # calls that an answer asks for are not part of the call
+        self._positions[event.span] = self._positions[call.event.parent or ""]
+
+    def _inside(self, call: Request, event: Event) -> None:
+        """Keep what changed the result that the caller saw."""
+        if event.parent != call.event.span:
+            return
+        if event.type == "hook.fired" and event.payload.get("event") == "PostToolUse":
+            call.seen = event
+        elif event.type == "schema.violation":
+            call.violation = event
+        elif event.type == "call.settled":
+            call.settled = event
+
+    def _ask(self, branch: str, event: Event) -> None:
+        before = self._before.setdefault(branch, _Before())
+        if event.type == "approval.requested":
+            before.asked = event
+        elif event.type == "hook.fired" and event.payload.get("event") == "PreToolUse":
+            before.given = event.payload.get("input")
+        elif event.type == "hook.fired":
+            if event.payload.get("event") in _FIRED:
+                self._add(branch, Request("hook", str(event.payload["event"]), event))
+        elif event.type in OUTCOMES:
+            self._open(branch, event, before)
+        elif event.type == "tool.denied":
+            name = str(event.payload.get("name"))
+            self._add(branch, Request("call", name, event, before.given, asked=before.asked))
+        elif self._is_request(event):
+            self._add(branch, Request("event", event.type, event))
+            if event.type == "run.branch":
+                self._positions[event.span] = _Position(event.span)
+
+    def _open(self, branch: str, event: Event, before: _Before) -> None:
+        family = event.type.partition(".")[0]
+        name = str(event.payload.get(NAMED_BY.get(family, "tool_name")))
+        call = Request("call", name, event, before.given, asked=before.asked)
+        self._add(branch, call)
+        self.calls[event.span] = call
+        inside = _Position(event.span) if family == "flow" else _Position(branch, call)
+        self._positions[event.span] = inside
+
+    def _add(self, branch: str, request: Request) -> None:
+        self.branches.setdefault(branch, []).append(request)
+        self._before[branch] = _Before()
+
+    def _is_request(self, event: Event) -> bool:
+        if event.type == "schema.violation":
+            return event.payload.get("subject") == "message"
+        return event.type not in _AROUND and event.type not in _SYSTEM and event.type != "approval.withdrawn"
+
+
+def given_arguments(request: Request) -> Any:
+    """Return the arguments of a call as the flow gave them, sealed parts as they are."""
+    if request.given is not None:
+        return request.given
+    payload = request.event.payload
+    if request.kind == "approval":
+        return payload.get("given", payload.get("args"))
+    return payload.get("args" if request.is_denied else given_as(request.event.type))

@@ -1,0 +1,189 @@
+"""Resume a session without an end: close what was lost, and prepare the answers that its run gets again."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from deedbook.call.handlers import reconcile
+from deedbook.call.pending_calls import OpenAnswer
+from deedbook.call.runs import Runs
+from deedbook.contract import Event, Object
+from deedbook.format import canonical
+from deedbook.format.context import LIVE, ContextFold
+from deedbook.format.errors import ApprovalError, LedgerError, fault
+from deedbook.format.events import Entry, is_ended, label
+from deedbook.format.folds import fold
+from deedbook.format.sealed import Sealer
+from deedbook.ledger.ledger import Ledger
+from deedbook.ledger.recovery import intents_without_outcome, unknown_outcome
+from deedbook.policy.bindings import Bindings
+
+from .parent import ParentSession, ValueMissing, read_parent
+from .replay import RunRecord
+from .requests import RunRequests
+
+_CLOSED = "the run of the call was interrupted"
+
+
+@attrs.frozen
+class OpenPrompt:
+    """The prompt whose run is open: its text, the signals of hooks, and the span of its ``user.message``."""
+
+    prompt: str
+    signals: Object
+    message: str
+
+
+@attrs.frozen(eq=False)
+class Resumption:
+    """A session to be resumed: its ledger, read as *parent*, its *requests*, and the *prompt* whose run is open."""
+
+    parent: ParentSession
+    requests: RunRequests
+    prompt: OpenPrompt
+
+    @property
+    def start(self) -> Event:
+        """The event ``session.start``."""
+        return self.parent.events[0]
+
+    @property
+    def charter(self) -> str:
+        """The digest of the charter that was in force last."""
+        changes = [event for event in self.parent.events if event.type in ("session.start", "session.resumed")]
+        return str(changes[-1].payload.get("charter"))
+
+    def refuse_waiting(self, find_answer: Callable[[str], OpenAnswer | None]) -> None:
+        """Raise `ApprovalError` (``NEEDS_HUMAN``) if the run waits for people and none of them has answered."""
+        asked = [last for found in self.requests.branches.values() if (last := found[-1]).kind == "approval"]
+        waits = [find_answer(str(each.event.payload.get("approval"))) for each in asked]
+        if waits and all(each is not None and each.record is None for each in waits):
+            raise ApprovalError(*(each.error for each in waits if each is not None))
+
+
+def read_resumption(place: Path) -> Resumption:
+    """Read the session whose ledger is at *place*.
+
+    Raises `LedgerError`: ``SESSION_ENDED``, ``RESUME_REFUSED`` if it has no open run, ``LEDGER_UNSOUND``.
+    """
+    parent = read_parent(place)
+    if is_ended(event.type for event in reversed(parent.events)):
+        raise LedgerError(fault("SESSION_ENDED", f"session {parent.session} has ended; there is nothing to resume"))
+    requests = RunRequests(parent.events)
+    message = _open_message(parent.events, requests)
+    if message is None:
+        why = f"session {parent.session} has no open run; to give it up: deedbook sessions close {parent.session}"
+        raise LedgerError(fault("RESUME_REFUSED", why, place=str(place)))
+    return Resumption(parent, requests, _open_prompt(parent, message))
+
+
+def has_open_run(events: Sequence[Event]) -> bool:
+    """Return whether *events*, a session without an end, leave a run open that can be resumed."""
+    return _open_message(events, RunRequests(events)) is not None
+
+
+def close_leaves(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> None:
+    """Append an outcome for each lost call but the open runs, and leave NEEDS_HUMAN in these.
+
+    A handler that can reconcile gives the outcome of a call that may have had an effect; otherwise it is unknown.
+    """
+    events = resumption.parent.events
+    lost = [event for event in intents_without_outcome(events) if not _is_open_run(event, resumption.requests)]
+    entries = [_outcome(ledger, event, resumption.parent, bindings) for event in reversed(lost)]
+    contexts = fold(ContextFold(), events)
+    gone = {event.span for event in lost}
+    entries += [_halt(ledger, run) for run, context in contexts.items() if run in gone and context.state in LIVE]
+    if entries:
+        ledger.append(entries, durable=True)
+
+
+def resume_contexts(ledger: Ledger, resumption: Resumption) -> None:
+    """Append ``context.resumed`` for every open run that waits for a person."""
+    calls, contexts = resumption.requests.calls, fold(ContextFold(), resumption.parent.events)
+    waiting = [
+        (run, context.waiting)
+        for run, context in contexts.items()
+        if context.waiting and run in calls and calls[run].outcome is None
+    ]
+    if waiting:
+        ledger.append([_entry(ledger, "context.resumed", run, {"state": state}) for run, state in waiting])
+
+
+def build_runs(place: Path, sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]) -> Runs:
+    """Return the runs of the session at *place*, which get the recorded answers first."""
+    parent = read_parent(place)
+    record = RunRecord(parent, sealer, find_answer)
+    contexts = fold(ContextFold(), parent.events)
+    return Runs(journal=record.journal, past=dict(contexts), suspends=True)
+
+
+def _open_message(events: Sequence[Event], requests: RunRequests) -> str | None:
+    """Return the span of the last prompt, if its run has neither replied nor ended otherwise."""
+    last = next((event.span for event in reversed(events) if event.type == "user.message"), None)
+    if last is None:
+        return None
+    found = requests.branches.get(last, ())
+    if not found:
+        return last if events[0].payload.get("purpose") == "run" else None
+    names = [request.name for request in found if request.kind == "event"]
+    if "skill.invoke" in names:
+        return None if "skill.complete" in names else last
+    calls = [request for request in found if request.kind == "call"]
+    if not any(request.event.type == "flow.call" for request in calls) or "agent.reply" in names:
+        return None
+    return last if any(request.is_lost for request in calls) or found[-1].kind == "call" else None
+
+
+def _open_prompt(parent: ParentSession, message: str) -> OpenPrompt:
+    event = next(each for each in parent.events if each.span == message)
+    fired = [
+        each
+        for each in parent.events[: event.seq]
+        if each.type == "hook.fired" and each.payload.get("event") == "UserPromptSubmit"
+    ]
+    try:
+        text = parent.open_value(event.payload.get("text"))
+        asked = parent.open_value(fired[-1].payload.get("asked", [])) if fired else []
+    except ValueMissing as problem:
+        raise LedgerError(fault("RESUME_INCOMPLETE", f"the prompt cannot be read any more: {problem}")) from None
+    return OpenPrompt(str(text), _signals(asked), message)
+
+
+def _signals(asked: Sequence[Mapping[str, Any]]) -> Object:
+    signals: dict[str, list[Any]] = {}
+    for each in asked:
+        for name, value in each.get("signals", {}).items():
+            signals.setdefault(name, []).append({"hook": each["hook"], "value": value})
+    return dict(sorted(signals.items()))
+
+
+def _is_open_run(event: Event, requests: RunRequests) -> bool:
+    return event.type == "flow.call" and event.span in requests.calls
+
+
+def _outcome(ledger: Ledger, intent: Event, parent: ParentSession, bindings: Bindings) -> Entry:
+    """Return the outcome of a lost call: what its handler reconciles, otherwise unknown."""
+    names = [value for key, value in intent.payload.items() if key in ("tool_name", "ability", "flow")]
+    bound = bindings.find(str(names[0])) if names else None
+    if bound is not None and bound.reconciles:
+        try:
+            args = parent.open_value(intent.payload.get("args"))
+        except ValueMissing:
+            return unknown_outcome(ledger, intent)
+        found = reconcile(bound, args, f"{ledger.session_id}:{intent.span}")
+        if found is not None:
+            words = bound.event_names
+            payload = b"%b%b%b" % (words.result_head, canonical.encode(found.value), words.result_tail)
+            kind = label(words.result, words.result_actor, intent.principal)
+            return Entry(kind, ledger.span(), intent.span, payload)
+    return unknown_outcome(ledger, intent)
+
+
+def _halt(ledger: Ledger, run: str) -> Entry:
+    return _entry(ledger, "context.halted", run, {"reason": _CLOSED})
+
+
+def _entry(ledger: Ledger, event_type: str, cause: str, payload: Object) -> Entry:
+    return Entry(label(event_type, "system", None), ledger.span(), cause, canonical.encode(dict(payload)))

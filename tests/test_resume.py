@@ -1,0 +1,250 @@
+"""Runs that wait for people, or whose process died, go on in the same ledger and do nothing twice."""
+
+import itertools
+import os
+
+import pytest
+from persons import approving
+
+from deedbook import ALLOW, Err, Ok, ask
+from deedbook.approvals.answering import answer
+from deedbook.contract import Branch
+from deedbook.format.errors import DeedbookError
+from deedbook.format.files import Folder
+from deedbook.format.reader import list_sessions
+
+REPORT = {"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
+
+
+@pytest.fixture
+def did():
+    """Hold what the tools did, in order."""
+    return []
+
+
+@pytest.fixture
+def office(lab, did):
+    """Give a lab with a flow of two payments and a branch; the payment of 2 needs a person."""
+    lab.tool("pay", lambda args, ctx: did.append(args["sum"]) or {"paid": args["sum"]}, effects="write")
+    lab.tool("look", lambda args, ctx: did.append("look") or {"seen": len(did)}, effects="read")
+    lab.skill("clerk", allows="pay look", triggers="hello")
+    lab.policy("people", lambda call: ask("a large sum") if call.args.get("sum") == 2 else ALLOW)
+    approving(lab)
+
+    def work(args, run):
+        run.context.clarify({"goal": args["prompt"]})
+        run.context.plan({"steps": []})
+        run.context.begin_execution()
+        run.context.note("values", {"now": run.now(), "random": run.random(), "id": run.new_id()})
+        run.call("pay", {"sum": 1})
+        run.parallel([Branch("look", lambda b: b.call("look", {})), Branch("pay", lambda b: b.call("pay", {"sum": 3}))])
+        run.call("pay", {"sum": 2})
+        run.context.verify(REPORT)
+        run.context.complete({"verdict": "pass"})
+
+    lab.flow("work", work)
+    return lab
+
+
+def suspended(lab):
+    """Run the flow up to the payment that needs a person; return the session's id."""
+    with lab.session("run") as session:
+        got = session.run("hello")
+    assert isinstance(got, Err)
+    assert got.error.code == "NEEDS_HUMAN"
+    return session.id
+
+
+def resume(lab, session, **options):
+    with lab.kernel() as kernel, kernel.resume(session, **options) as again:
+        got = again.go_on()
+        if not again.ended:
+            again.end(ok=isinstance(got, Ok), reason="done")
+        return got
+
+
+def answered(lab, session, *, approve=True):
+    identity = lab.all("approval.requested", session)[-1].payload["approval"]
+    return answer(lab.path, identity, approve=approve, catalogue=lab.catalogue())
+
+
+def state_of(lab, session):
+    with Folder.at(lab.state) as state:
+        return {each.id: each.state for each in list_sessions(state)}[session]
+
+
+def refused(code, function, *args, **options):
+    with pytest.raises(DeedbookError) as problem:
+        function(*args, **options)
+    assert problem.value.error.code == code
+
+
+def test_run_that_needs_a_person_is_suspended_without_an_end_or_a_denial(office):
+    session = suspended(office)
+    types = office.types(session)
+    assert types[-3:] == ["approval.requested", "context.needs_human", "session.suspended"]
+    assert "tool.denied" not in types
+    assert "session.end" not in types
+    assert state_of(office, session) == "suspended"
+    assert office.verify(session).sound
+
+
+def test_nothing_is_recorded_while_nobody_has_answered(office):
+    session = suspended(office)
+    before = office.types(session)
+    refused("NEEDS_HUMAN", resume, office, session)
+    assert office.types(session) == before
+
+
+def test_approved_run_goes_on_at_the_call_and_does_nothing_twice(office, did):
+    session = suspended(office)
+    before = office.types(session)
+    answered(office, session)
+    got = resume(office, session)
+    assert isinstance(got, Ok), got.error
+    assert (got.value.text, got.value.state) == ("done", "COMPLETED")
+    assert sorted(did, key=str) == [1, 2, 3, "look"]
+    after = office.types(session)[len(before) :]
+    assert after[:2] == ["session.resumed", "context.resumed"]
+    assert after.count("tool.call") == 1
+    assert after[-5:] == ["context.completed", "flow.result", "agent.reply", "skill.complete", "session.end"]
+    assert state_of(office, session) == "ended"
+
+
+def test_context_of_a_resumed_run_is_what_an_undisturbed_one_has(office):
+    session = suspended(office)
+    values = office.one("context.noted", session).payload["data"]
+    answered(office, session)
+    context = resume(office, session).value.context
+    assert context.log[0].data == values
+    assert (context.attempts, context.report) == (1, REPORT)
+
+
+def test_refused_run_gets_the_refusal_as_its_answer(office, did):
+    session = suspended(office)
+    answered(office, session, approve=False)
+    got = resume(office, session)
+    assert isinstance(got, Err)
+    assert got.error.code == "APPROVAL_REFUSED"
+    assert 2 not in did
+    assert office.one("context.failed", session).payload["reason"].startswith("APPROVAL_REFUSED")
+
+
+def test_session_that_ended_and_one_without_a_run_are_not_resumed(office):
+    with office.session("run") as done:
+        pass
+    refused("SESSION_ENDED", resume, office, done.id)
+    refused("SESSION_NOT_FOUND", resume, office, "nothing")
+
+
+def test_two_processes_do_not_resume_one_session(office):
+    session = suspended(office)
+    answered(office, session)
+    with office.kernel() as kernel, kernel.resume(session) as again:
+        refused("LEDGER_LOCKED", resume, office, session)
+        assert isinstance(again.go_on(), Ok)
+
+
+def test_flow_that_asks_for_something_else_does_nothing(office, did):
+    session = suspended(office)
+    answered(office, session)
+    office.flow("work", lambda args, run: run.call("pay", {"sum": 100}))
+    digest = ""
+    with office.kernel() as kernel:
+        digest = kernel.active_charter.charter.digest
+    got = resume(office, session, accept_charter=digest)
+    assert isinstance(got, Err)
+    assert got.error.code == "RESUME_DIVERGED"
+    assert 100 not in did
+    assert state_of(office, session) == "suspended"
+
+
+def test_another_charter_is_refused_with_the_difference_unless_it_is_accepted(office):
+    session = suspended(office)
+    answered(office, session)
+    office.policy("more", lambda call: ALLOW)
+    refused("RESUME_CHARTER_CHANGED", resume, office, session)
+    with office.kernel() as kernel:
+        digest = kernel.active_charter.charter.digest
+    got = resume(office, session, accept_charter=digest)
+    assert isinstance(got, Err), "an approval under another charter is asked for again"
+    assert got.error.code == "NEEDS_HUMAN"
+    assert office.all("session.resumed", session)[-1].payload["charter"] == digest
+    answered(office, session)
+    assert isinstance(resume(office, session), Ok)
+
+
+# --- processes that die -----------------------------------------------------------------------------------------------
+
+
+def dying(lab, at):
+    """Run the flow in a process that dies after its event number *at*; return the session's id."""
+    child = os.fork()
+    if not child:
+        try:
+            with lab.session("run") as session:
+                count = itertools.count(1)
+                session.ledger.subscribe(lambda _: os._exit(9) if next(count) == at else None)
+                session.run("hello")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    (found,) = (each for each in sessions(lab))
+    return found
+
+
+def sessions(lab):
+    with Folder.at(lab.state) as state:
+        return [each.id for each in list_sessions(state)]
+
+
+@pytest.fixture
+def counted(lab, tmp_path):
+    """Give a lab whose tools add a line to a file for each effect, and the function that reads the file."""
+    place = tmp_path / "effects"
+
+    def act(name, reconciles):
+        def handler(args, ctx):
+            with place.open("a") as file:
+                file.write(f"{name} {args.get('sum', '')} {ctx.idempotency_key}\n")
+            return {"did": name}
+
+        return handler
+
+    lab.tool("pay", act("pay", True), effects="write")
+    lab.tool("look", act("look", False), effects="read")
+    lab.skill("clerk", allows="pay look", triggers="hello")
+    lab.flow("work", fixed)
+    return lab, lambda: place.read_text().splitlines() if place.exists() else []
+
+
+def fixed(args, run):
+    run.context.clarify({"goal": args["prompt"], "now": run.now(), "id": run.new_id()})
+    run.context.plan({"steps": []})
+    run.context.begin_execution()
+    run.call("pay", {"sum": 1})
+    run.parallel([Branch("look", lambda b: b.call("look", {})), Branch("pay", lambda b: b.call("pay", {"sum": 3}))])
+    run.call("look", {})
+    run.call("pay", {"sum": 2})
+    run.context.verify(REPORT)
+    run.context.complete({"verdict": "pass"})
+
+
+@pytest.mark.parametrize("at", range(2, 40))
+def test_process_that_dies_after_an_event_is_resumed_as_if_nothing_had_happened(counted, at):
+    lab, effects = counted
+    session = dying(lab, at)
+    before = lab.types(session)
+    if before[-1] in ("session.end", "skill.complete"):
+        return
+    got = resume(lab, session)
+    pays = [line for line in effects() if line.startswith("pay")]
+    assert len(pays) == len(set(pays)), "no payment happens twice"
+    if isinstance(got, Err):  # a payment was lost: nobody knows whether it happened
+        assert got.error.code == "NEEDS_HUMAN", got.error
+        assert before[-1] == "tool.call"
+        return
+    assert got.value.text == "done"
+    assert len(pays) == 3
+    kinds = [kind for kind in lab.types(session) if kind in ("context.created", "context.completed", "flow.result")]
+    assert kinds == ["context.created", "context.completed", "flow.result"]
