@@ -105,7 +105,7 @@ def _told_while_importing(tmp_path: Path, name: str, **popen: Any) -> "subproces
     )
 
 
-@pytest.mark.parametrize("name", ["click", "attrs"])
+@pytest.mark.parametrize("name", ["click", "gettext"])
 def test_interrupt_while_the_command_is_being_imported_is_one_line(tmp_path: Path, name: str):
     ran = _told_while_importing(tmp_path, name)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "error: interrupted\n")

@@ -8,10 +8,11 @@ from deedbook import EventType, Failed
 from deedbook.contract.features import FeatureSpec, featureimpl
 from deedbook.format.errors import BindingError
 from deedbook.format.families import DeclaredTypes
-from deedbook.format.folds import SnapshotFold, TreeFold, fold, transcript
+from deedbook.format.folds import SnapshotFold, fold
 from deedbook.format.reader import read
 from deedbook_audit.selection import StateFolder, select_all
 from deedbook_audit.whole import verify
+from deedbook_inspect.event_tree import TreeFold, transcript
 from deedbook_inspect.reading import types_in
 
 COUNT = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}, "additionalProperties": False}

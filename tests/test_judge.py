@@ -498,6 +498,7 @@ def test_judge_imports_nothing_that_reads_writes_waits_or_tells_the_time() -> No
         "deedbook.format.errors",
         "deedbook.format.schema",
         "gates",
+        "kinds",
         "requests",
     }
     assert imported <= pure

@@ -13,7 +13,7 @@ from persons import approving
 
 import deedbook
 from deedbook.approvals.answering import answer
-from deedbook.call.call_context import CallCtx, MemoryCall
+from deedbook.call.call_context import CallCtx, WorkspaceCall
 from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome
 from deedbook.call.runs import FlowRun, RoleAgent
@@ -29,7 +29,7 @@ EFFECTS = {
     Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after", "resume"},
     CallCtx: {"call", "acall"},
     FlowRun: {"call", "acall"},
-    MemoryCall: {"call", "acall"},
+    WorkspaceCall: {"call", "acall"},
     RoleAgent: {"use", "complete"},
     Tasks: {"run", "direct_run"},
 }
@@ -86,7 +86,7 @@ NO_EFFECT = {
         "list_all": "reads the record",
         "close": "lets go of the book",
     },
-    MemoryCall: {
+    WorkspaceCall: {
         "state": "is a path",
     },
     RoleAgent: {
@@ -109,7 +109,7 @@ def public(of):
     }
 
 
-@for_each("of", [Kernel, Session, Door, CallCtx, FlowRun, MemoryCall, RoleAgent, Tasks], ids=lambda of: of.__name__)
+@for_each("of", [Kernel, Session, Door, CallCtx, FlowRun, WorkspaceCall, RoleAgent, Tasks], ids=lambda of: of.__name__)
 def test_public_methods_are_all_known_here(of):
     inherited = {name for name in EFFECTS.get(of, set()) if name not in vars(of)}
     assert public(of) | inherited == EFFECTS.get(of, set()) | set(NO_EFFECT[of])
@@ -298,7 +298,7 @@ def test_way_to_an_effect_has_its_intent_in_the_ledger_while_it_happens(probing,
 def test_every_public_way_is_tried():
     tried = " ".join(WAYS)
     for of, names in EFFECTS.items():
-        owner = {CallCtx: "Ctx", MemoryCall: "Ctx", FlowRun: "Run", RoleAgent: "Agent"}.get(of, of.__name__)
+        owner = {CallCtx: "Ctx", WorkspaceCall: "Ctx", FlowRun: "Run", RoleAgent: "Agent"}.get(of, of.__name__)
         for name in names:
             assert any(
                 way.startswith(owner) and name in way.replace(",", "").replace(".", " ").split() for way in WAYS

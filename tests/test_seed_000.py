@@ -12,8 +12,8 @@ from commandline import SCHEMAS, Place, ask, play, report, run_of, say, verdict
 from deedbook.contract import Event, transform
 from deedbook.format.errors import Err, SchemaError, SessionRefused
 from deedbook.format.folds import SnapshotFold, fold
-from deedbook.format.reader import read
 from deedbook.kernel import open_kernel
+from deedbook_audit.upcasting.reader import read
 from deedbook_audit.verify import verify_file
 
 NAMED_SCHEMAS = [

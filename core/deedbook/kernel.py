@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
+from .call.handlers import SessionOrigin
 from .call.identity import CLOSED, Identity
-from .call.origins import SessionOrigin
 from .call.session import Session
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
@@ -53,7 +53,7 @@ from .plugins.groups import FEATURE
 from .plugins.host import ReadingHost, WorkspaceHost
 from .plugins.plugins import Catalogue, discover
 from .policy.bindings import Bindings
-from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities
+from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities, route_data
 from .policy.charter import Charter
 from .programs.on_demand import WorkersOnDemand
 from .workspace import inventory
@@ -407,7 +407,15 @@ def _assemble(
     programs = WorkersOnDemand(private=any(secrets.values()))
     held.callback(programs.close)
     host = WorkspaceHost(
-        root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, partial(_routes, opened.charter)
+        root,
+        site.file_roots,
+        site.hidden,
+        secrets,
+        schemas,
+        programs,
+        site.secrets,
+        partial(_routes, opened.charter),
+        catalogue,
     )
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
@@ -438,8 +446,6 @@ def _state_refused(place: Path, why: str) -> SourceError:
 
 
 def _routes(charter: Charter) -> Mapping[str, Any]:
-    from .plugins.routing.routes import route_data
-
     return route_data(charter.document, exposed_abilities(charter.document))
 
 
@@ -471,7 +477,12 @@ def bindings_for_judging(workspace: "Workspace", catalogue: Catalogue | None = N
     with Folder.at(workspace.root) as root:
         charter = compile_charter(workspace, found, kernel=VERSION)
         host = ReadingHost(
-            root, workspace.file_roots, site.hidden, site.secret_values(), routes=partial(_routes, charter)
+            root,
+            workspace.file_roots,
+            site.hidden,
+            site.secret_values(),
+            routes=partial(_routes, charter),
+            catalogue=found,
         )
         yield bind_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
 
@@ -490,7 +501,15 @@ def bindings_for_hook_tests(workspace: "Workspace", catalogue: Catalogue | None 
     charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
     with Folder.at(workspace.root) as root, closing(WorkersOnDemand(private=any(secrets.values()))) as programs:
         host = WorkspaceHost(
-            root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, partial(_routes, charter)
+            root,
+            site.file_roots,
+            site.hidden,
+            secrets,
+            schemas,
+            programs,
+            site.secrets,
+            partial(_routes, charter),
+            found,
         )
         yield bind(charter, found, host, schemas, lazily=True)
 

@@ -122,8 +122,8 @@ class CallCtx:
         return self._work.tool()
 
 
-class MemoryCall(CallCtx):
-    """The context of memory handlers: a call's context, and the ledger with the memory's entries."""
+class WorkspaceCall(CallCtx):
+    """The context of handlers that record in the workspace's ledger: a call's context, and that ledger."""
 
     def __init__(self, door: Door, ticket: Ticket, show: Show, own: WorkspaceLedger) -> None:
         super().__init__(door, ticket, show)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final, NamedTuple, NoReturn
 
 import attrs
@@ -53,7 +54,7 @@ class PendingCall:
     """A call that waits: the caller, the arguments as *given*, its cause, and the *request*.
 
     *span* is that of ``approval.requested`` in the session; *queue* is set if the caller waits for the answer.
-    *shared*: another call filed the request, and only that one may withdraw it.
+    *shared*: another call filed the request, and only that one may withdraw it. *thread* made the call.
     """
 
     verdict: Verdict
@@ -65,6 +66,7 @@ class PendingCall:
     request: Object
     queue: ApprovalQueue | None = None
     shared: bool = False
+    thread: int = attrs.field(factory=get_ident)
 
     def close(self) -> None:
         """Close the queue."""
@@ -222,6 +224,11 @@ class PendingCalls:
         except _AlreadyFiled as first:
             return StandingRequest(first.request)
         return None
+
+    def is_filed(self, request: Object) -> bool:
+        """Return whether *request* is in the queue; raises `LedgerError`."""
+        with closing(ApprovalQueue.since(_folder(self._own), request["requested"])) as queue:
+            return queue.get(request["approval"]) is not None
 
     def withdraw(self, request: Object, reason: str) -> None:
         """Withdraw *request*: no caller waits for the answer any more. Raises `LedgerError`."""

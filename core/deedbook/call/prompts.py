@@ -10,11 +10,11 @@ from deedbook.contract import Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.context import RunContext
 from deedbook.format.errors import Err, Ok, Result, fault
-from deedbook.plugins.routing.fit import Choice, choose
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.charter_format import ROUNDS
 from deedbook.policy.commands import allowed_of
+from deedbook.policy.fit import Choice, choose
 
 from .hooks import HookRunner, refused
 from .journal import Journal

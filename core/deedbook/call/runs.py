@@ -25,12 +25,11 @@ from deedbook.policy.callers import OVER
 
 from .call_context import CallCtx, OpenCall, Show
 from .door import Door
-from .handlers import Ticket
+from .handlers import RunSuspended, Ticket
 from .hooks import HookRunner
 from .journal import Journal, Write
 from .records import check_record
 from .roles import RoleAgent
-from .suspension import RunSuspended
 
 MAX_BRANCHES: Final = 1000
 """The most branches of one `parallel`."""

@@ -22,11 +22,10 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
-from .call_context import CallCtx, MemoryCall
+from .call_context import CallCtx, WorkspaceCall
 from .door import Door
-from .handlers import Outcome, Ticket
+from .handlers import Outcome, SessionOrigin, Ticket
 from .hooks import HookResult, HookRunner, refused
-from .origins import SessionOrigin
 from .records import check_record
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Session:
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = own
         plain = self._invoke
-        invoke = {"tool": plain, "model": plain, "flow": self._invoke_flow, "memory": self._invoke_memory}
+        invoke = {"tool": plain, "model": plain, "flow": self._invoke_flow, "memory": self._invoke_in_workspace}
         self.door = Door(
             bindings, ledger,
             facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=pending_calls,
@@ -293,8 +292,8 @@ class Session:
         return self._reply_to(fired.prompt, fired.signals, self.record_prompt(fired))
 
     def _reply_to(self, prompt: str, signals: Object, message: str) -> "Result[Reply]":
+        from .handlers import RunSuspended
         from .prompts import PromptRun
-        from .suspension import RunSuspended
 
         runs = self._open_runs()
         runs.suspends = self.door.suspends = not self.door.is_deferred
@@ -363,8 +362,8 @@ class Session:
     def _invoke(self, ticket: Ticket) -> Any:
         return ticket.bound.handler(ticket.args, CallCtx(self.door, ticket, self._show))
 
-    def _invoke_memory(self, ticket: Ticket) -> Any:
-        return ticket.bound.handler(ticket.args, MemoryCall(self.door, ticket, self._show, self._own))
+    def _invoke_in_workspace(self, ticket: Ticket) -> Any:
+        return ticket.bound.handler(ticket.args, WorkspaceCall(self.door, ticket, self._show, self._own))
 
     def _invoke_flow(self, ticket: Ticket) -> Any:
         from .runs import FlowRun

@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from deedbook.approvals.answering import AGAIN, open_queue
-from deedbook.call.origins import SessionOrigin
+from deedbook.call.handlers import SessionOrigin
 from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import ApprovalQueue, ApprovalRequest
 from deedbook.call.session import Session

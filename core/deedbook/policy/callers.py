@@ -3,7 +3,7 @@
 Live runs and later judging both get their callers here.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -91,6 +91,20 @@ def exposed_abilities(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     """Return the tools and flows available to each client of a charter's *document*, by its principal."""
     names = (PLAIN, *document.get("clients", {}))
     return {f"{AGENT}{name}": _exposed(name, document).names or frozenset() for name in names}
+
+
+def route_data(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    """Return, as JSON, the part of a charter's *document* that ranking needs.
+
+    *scopes* names, by the principal of each client, the abilities that are available to it.
+    """
+    abilities = {
+        name: {part: entry[part] for part in ("summary", "intents", "scopes")}
+        for name, entry in document["abilities"].items()
+        if entry["kind"] in ("tool", "flow")
+    }
+    guides = {name: dict(entry) for name, entry in document.get("guides", {}).items()}
+    return {"abilities": abilities, "guides": guides, "scopes": {who: sorted(names) for who, names in scopes.items()}}
 
 
 def _exposed(name: str, document: Mapping[str, Any]) -> Scope:

@@ -10,10 +10,11 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
-from deedbook.format.entries import TOOLS, ZONES
-from deedbook.policy.match import EFFECTS, KINDS
+from deedbook.policy.kinds import KINDS
+from deedbook.policy.match import EFFECTS
 
 from .charter_format import FORMAT, lists_rules
+from .zones import ZONES
 
 Check: TypeAlias = Callable[[Any], str]
 """Returns the path inside a JSON value and what was expected there; empty if the value is valid."""
@@ -261,8 +262,8 @@ def _dangling(document: Mapping[str, Any]) -> Iterator[str]:
         for part in ("takes", "gives", "schema_in", "schema_out"):
             if entry[part] is not None and entry[part] not in schemas:
                 yield f".abilities.{name[:80]}.{part}: expected the digest of one of the charter's schemas"
-        if entry["kind"] == "memory" and entry["plugin"][1] not in TOOLS:
-            yield f".abilities.{name[:80]}.plugin: expected a handler of memory"
+        if (kind := KINDS[entry["kind"]]).tools and entry["plugin"][1] not in kind.tools:
+            yield f".abilities.{name[:80]}.plugin: expected a handler of {entry['kind']}"
 
 
 def _dangling_extensions(document: Mapping[str, Any]) -> Iterator[str]:

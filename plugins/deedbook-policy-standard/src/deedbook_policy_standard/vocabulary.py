@@ -14,7 +14,8 @@ from deedbook.contract import Object
 from deedbook.contract.facts import FACTS
 from deedbook.contract.pointers import follow_reference, unescape
 from deedbook.format.lint import pattern_options, suggest
-from deedbook.policy.match import EFFECTS, KINDS
+from deedbook.policy.kinds import KINDS
+from deedbook.policy.match import EFFECTS
 
 from .expressions import Expression, Flaw, nested
 from .syntax import Node, place_of_member
