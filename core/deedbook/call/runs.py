@@ -19,6 +19,7 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.context import REPORT, Recorder, RunContext
 from deedbook.format.errors import fault
 from deedbook.format.events import new_id
+from deedbook.format.families import RUN_ENDS
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER
@@ -247,7 +248,7 @@ class FlowRun(RunCalls):
     def _close_role(self) -> None:
         """Record the last transition: to DONE if the run has completed, otherwise to FAIL."""
         if self._role is not None and self.context is not None:
-            self._hand_over("DONE" if self.context.state == "COMPLETED" else "FAIL")
+            self._hand_over(RUN_ENDS[self.context.state != "COMPLETED"])
 
     def _write_context(self, event_type: str, payload: Object) -> str:
         return self._journal.write(event_type, "agent" if event_type == REPORT else "runtime", payload)

@@ -143,6 +143,8 @@ def _take_reply(state: Snapshot, payload: Object, _: Event) -> None:
 
 
 def _take_transition(state: Snapshot, payload: Object, event: Event) -> None:
+    if payload.get("to") in RUN_ENDS:
+        return
     state.agents[event.actor] = payload.get("to")
     state.roles.append(payload.get("to"))
 
