@@ -16,7 +16,7 @@ from deedbook.approvals.answering import answer
 from deedbook.call.call_context import CallCtx, WorkspaceCall
 from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome
-from deedbook.call.runs import FlowRun, RoleAgent
+from deedbook.call.runs import FlowRun, RoleAgent, RunCalls
 from deedbook.call.session import Session
 from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel

@@ -14,7 +14,7 @@ import attrs
 from deedbook.contract import Event, Object
 
 from .amendments import TYPE as AMENDED
-from .families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
+from .families import NOTHING_DECLARED, OUTCOMES, RUN_ENDS, DeclaredTypes
 
 __all__ = [
     "Fold",
