@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
-from deedbook.policy.charter_format import lists_rules
+from deedbook.policy.charter_format import ROUNDS, lists_rules
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.match import EFFECTS
 
@@ -76,6 +76,9 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     was, now = (document.get("approvals", {}).get("expires_s", 3600) for document in (old, new))
     if was != now:
         yield "looser" if now > was else "tighter", f"approvals: expires_s: {now}, was {was}"
+    was, now = (document.get("max_rounds", ROUNDS) for document in (old, new))
+    if was != now:
+        yield "looser" if now > was else "tighter", f"max_rounds: {now}, was {was}"
     yield from _log(*(document.get("checkpoints", {}) for document in (old, new)))
     pages = [document.get("workdocs", False) for document in (old, new)]
     if pages[0] != pages[1]:

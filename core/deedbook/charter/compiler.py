@@ -88,6 +88,7 @@ class _Compiler:
             "profile": workspace.profile,
             "durability": profile.durability,
             "flow": profile.flow,
+            **({} if profile.max_rounds is None else {"max_rounds": profile.max_rounds}),
             "models": {tier: model.model for tier, model in profile.models.items()},
             "roles": dict(profile.roles),
             "enforcement": workspace.enforcement,

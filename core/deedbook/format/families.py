@@ -131,6 +131,8 @@ OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 """Each intent, and the outcomes that may close it; an outcome's parent is its intent."""
 
+RUN_ENDS: Final = ("DONE", "FAIL")
+"""What the last ``agent.transition`` of a run leads to instead of a role."""
 PLUGIN_PREFIX: Final = "x."
 """The prefix of plugins' event types: ``x.<plugin>.<name>``."""
 

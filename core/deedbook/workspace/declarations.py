@@ -291,10 +291,14 @@ class ModelSource:
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """Named settings: *models* by tier, *roles* to tiers, and the *flow* that ``run`` starts."""
+    """Named settings: *models* by tier, *roles* to tiers, and the *flow* that ``run`` starts.
+
+    *max_rounds* is how often hooks of ``Stop`` may send a run into another round.
+    """
 
     durability: Durability = "boundary"
     flow: str | None = None
+    max_rounds: int | None = None
     models: Mapping[str, ModelSource] = attrs.field(factory=_object)
     roles: Mapping[str, str] = attrs.field(factory=_object)
 
