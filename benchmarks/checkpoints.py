@@ -11,11 +11,11 @@ from benchmarks.rounds import WALL, Plan
 from benchmarks.workspaces import ARGS, session
 from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.canonical import encode
+from deedbook.format.checkpoints import Frontier
 from deedbook.format.events import Entry, label, new_id
 from deedbook.format.files import Folder
-from deedbook.format.leaves import LEAF, Leaf
-from deedbook.format.proofs import Frontier
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook_log.checkpoints.leaves import LEAF, Leaf
 from deedbook_log.checkpoints.operations import LogOperations
 from deedbook_log.checkpoints.trees import SessionTree
 

@@ -20,11 +20,12 @@ from benchmarks.processes import resident
 from benchmarks.rounds import WALL, Plan, Work
 from benchmarks.verifying import speeds
 from benchmarks.workspaces import ARGS, ledger_file, session
+from deedbook.format.checkpoints import Frontier
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.proofs import Frontier, MerkleTree, includes, leaf_hash
 from deedbook.ledger.ledger import Ledger
+from deedbook_audit.transparency.merkle import MerkleTree, includes, leaf_hash
 
 _EVENTS: Final = 1_000_000
 _FEW: Final = 1_000

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Figure, Plan
-from deedbook.plugins.routing.routes import CharterRoutes, route_data
-from deedbook.policy.callers import LOCAL
+from deedbook.policy.callers import LOCAL, route_data
+from deedbook_hook_standard.routes import CharterRoutes
 
 _MANY: Final = 10_000
 _ROUNDS: Final = 101

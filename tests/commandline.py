@@ -25,6 +25,7 @@ from deedbook.contract import Event
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
 from deedbook_audit.verify import verify_file
+from deedbook_author.starter import STARTER
 
 COMMAND = str(Path(sys.executable).with_name("deedbook"))
 ROOT = Path(__file__).parents[1]
@@ -212,7 +213,7 @@ def _record(text: str) -> str:
 
 def starter(path: Path) -> Place:
     """Return a copy of the starter in *path*."""
-    shutil.copytree(ROOT / "starter", path / ".system")
+    shutil.copytree(STARTER, path / ".system")
     return Place(path)
 
 

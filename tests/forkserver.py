@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 PACKAGES = (
     "deedbook",
     "deedbook_audit",
+    "deedbook_author",
     "deedbook_flow_review",
     "deedbook_hook_standard",
     "deedbook_inspect",

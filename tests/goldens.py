@@ -15,10 +15,11 @@ from typing import Any
 from commandline import SCHEMAS
 
 from deedbook.format.events import FORMAT
-from deedbook.format.folds import SnapshotFold, TreeFold, fold, transcript
-from deedbook.format.reader import old_sessions, read
-from deedbook.format.upcasting.recognition import form_of
+from deedbook.format.folds import SnapshotFold, fold
+from deedbook_audit.upcasting.reader import old_sessions, read
+from deedbook_audit.upcasting.recognition import form_of
 from deedbook_audit.verify import verify_file
+from deedbook_inspect.event_tree import TreeFold, transcript
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 NAME = "events.jsonl"

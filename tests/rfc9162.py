@@ -1,6 +1,6 @@
 """Merkle trees, written a second time: from the definitions of RFC 9162, section 2.1, recursively, and nothing else.
 
-It shares no line with `deedbook.format.proofs`, whose trees are kept and whose checks are loops.
+It shares no line with `deedbook_audit.transparency.merkle`, whose trees are kept and whose checks are loops.
 """
 
 from hashlib import sha256

@@ -1,12 +1,14 @@
 """Approvals: a call that a person has to decide is parked, answered by somebody else with a key, and performed once."""
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from commandline import SECONDS, until
@@ -396,6 +398,64 @@ def test_interrupt_while_it_waits_withdraws(office):
         thread.join()
     assert office.types()[1:-1] == ["approval.requested", "approval.withdrawn", "tool.denied"]
     assert office.payload("tool.denied")["code"] == "CANCELLED"
+
+
+class Interrupt:
+    """Raises `KeyboardInterrupt` once, at the *nth* call or return in the modules that file and await requests."""
+
+    MODULES = ("approval_wait.py", "door.py", "pending_calls.py")
+
+    def __init__(self, nth):
+        self.left, self.raised = nth, False
+
+    def __enter__(self):
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _count(self, frame, event, _):
+        if self.raised or event not in ("call", "return") or not frame.f_code.co_filename.endswith(self.MODULES):
+            return
+        self.left -= 1
+        if self.left < 0:
+            self.raised = True
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("wait", [0.0, 0.05])
+def test_interrupt_anywhere_before_the_wait_leaves_no_open_request(office, ran, wait):
+    """Between filing a request and waiting for its answer, nobody was there to withdraw it."""
+    ends = set()
+    with office.session(wait=wait) as session:
+        session.call("pay", {"to": "warm"})  # what is imported and made at the first request
+        for nth in range(1000):
+            begun, args = session.ledger.size, {"to": f"nobody {nth}"}
+            with Interrupt(nth) as interrupt, suppress(KeyboardInterrupt):
+                session.call("pay", args)
+            types = [event.type for event in read(session.ledger.place)][begun:]
+            (request,) = [each for each in _requests(office) if each["args"] == args] or [None]
+            if not interrupt.raised:
+                break
+            state = None if request is None else request["state"]
+            ends.add((*types, state))
+    gc.collect()  # an interrupt at the return of what opens a file leaves it to the collector
+    assert not ran
+    assert ends <= {
+        (None,),
+        ("approval.requested", "approval.withdrawn", "tool.denied", None),
+        ("approval.requested", "approval.withdrawn", "tool.denied", "withdrawn"),
+        ("approval.requested", "tool.denied", "waiting"),  # not answered in time: it can be performed later
+    }
+    assert ("approval.requested", "approval.withdrawn", "tool.denied", "withdrawn") in ends
+    assert nth > 20
+
+
+def _requests(lab):
+    with open_queue(lab.state) as waiting:
+        return [{"args": each.requested.payload["args"], "state": each.state("2000")} for each in waiting]
 
 
 def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):

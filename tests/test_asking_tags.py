@@ -6,11 +6,11 @@ import pytest
 from parts import bound, decide, gate, policy
 
 from deedbook import Decision
-from deedbook.charter import cases
 from deedbook.contract import ALLOW, ask, deny
 from deedbook.kernel import bindings_for_judging
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.rederive import rejudge
+from deedbook_author import policy_cases as cases
 
 TAGS = ("destructive", "irreversible")
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager, redirect_stdout
 import pytest
 from test_checkpoints import ask, count, own, rotate
 
-from deedbook.format.cosignatures import WitnessKey
-from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint
+from deedbook.format.checkpoints import Checkpoint
+from deedbook.format.notes import Note, VerifierKey, WitnessKey
 from deedbook_audit import submission
+from deedbook_audit.transparency.cosignatures import cosigned_at
 from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
 from deedbook_log.witnessing.witness_folder import WitnessFolder
@@ -74,8 +74,8 @@ def test_checkpoint_is_witnessed_and_the_newest_note_says_so(seen):
     told = witnessed(seen)
     assert [each["size"] for each in told] == [made.coverage.checkpoints[-1].size for made in (first, second)]
     assert {each["witness"] for each in told} == {str(seen.store.key.public)}
-    assert seen.store.key.public.cosigned_at(Note.parse(told[-1]["note"])) is not None
-    assert seen.store.key.public.cosigned_at(kept(seen)) is not None
+    assert cosigned_at(seen.store.key.public, Note.parse(told[-1]["note"])) is not None
+    assert cosigned_at(seen.store.key.public, kept(seen)) is not None
     assert kept(seen).signed_by(seen.key)
 
 
@@ -117,7 +117,7 @@ def test_two_witnesses_sign_the_same_note(seen, tmp_path):
         finally:
             server.shutdown()
             thread.join()
-    assert [key.cosigned_at(kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [
+    assert [cosigned_at(key, kept(seen)) is not None for key in (seen.store.key.public, other.key.public)] == [
         True,
         True,
     ]

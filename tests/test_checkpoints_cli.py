@@ -8,10 +8,10 @@ import pytest
 from deedbook.charter.changes import compare
 from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.canonical import encode
-from deedbook.format.cosignatures import WitnessSigner
 from deedbook.format.errors import SourceError
 from deedbook.format.notes import SigningKey
 from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.transparency.cosignatures import WitnessSigner
 
 WITNESS = str(WitnessSigner("w.example/1", bytes(32)).public)
 KEY = str(SigningKey("deedbook/ws-0", bytes(32)).public)

@@ -13,8 +13,8 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import LedgerError
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.leaves import LEAF, Leaf
 from deedbook_log.checkpoints.keys import LogKeys
+from deedbook_log.checkpoints.leaves import LEAF, Leaf
 from deedbook_log.checkpoints.log import WorkspaceLog
 from deedbook_log.checkpoints.writer import CheckpointWriter
 

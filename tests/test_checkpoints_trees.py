@@ -10,8 +10,8 @@ from writing import SESSION, begin, note
 
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
-from deedbook.format.leaves import Leaf
 from deedbook_log.checkpoints import trees
+from deedbook_log.checkpoints.leaves import Leaf
 from deedbook_log.checkpoints.trees import SessionTree
 
 

@@ -48,8 +48,8 @@ def test_empty_name_is_refused_for_it_as_for_the_kernels_own(hello: Place):
 
 
 def test_name_of_the_kernels_own_wins(place: Place):
-    place.offer("commands", "abilities", HELLO)
-    assert "echo" in place.run("abilities", status=0).out
+    place.offer("commands", "sessions", HELLO)
+    assert place.run("sessions", "--json", status=0).json["sessions"] == []
 
 
 def test_name_that_two_distributions_offer_is_refused_with_both(hello: Place):

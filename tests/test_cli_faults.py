@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commandline import COMMAND, ROOT, SECONDS, Place, Ran, environment
+from commandline import COMMAND, SECONDS, Place, Ran, environment
+
+from deedbook_author.starter import STARTER
 
 TOUCH = """
     from pathlib import Path
@@ -282,9 +284,7 @@ def test_file_size_limit_ends_in_a_clear_message_and_keeps_the_ledger_sound(plac
 
 
 def test_secret_that_is_not_set_is_told_by_name_and_never_by_value(place: Place):
-    place.system(
-        "deedbook.yaml", (ROOT / "starter/deedbook.yaml").read_text() + "secrets: {gh: {env: NOT_SET_ANYWHERE}}\n"
-    )
+    place.system("deedbook.yaml", (STARTER / "deedbook.yaml").read_text() + "secrets: {gh: {env: NOT_SET_ANYWHERE}}\n")
     assert place.run("run", "hello", status=0).out == "Hello, world!\n", "nobody asked for it"
     ran = place.run("run", "Say hello to Hunter Two", NOT_SET_ANYWHERE="Hunter Two", status=0)
     raw = place.ledger(ran.session).read_text()

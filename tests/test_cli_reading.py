@@ -10,7 +10,7 @@ import pytest
 from commandline import SCHEMAS, Place
 from ledgers import forge
 
-from deedbook.format.report import Report
+from deedbook_audit.report import Report
 from deedbook_audit.verify import verify_file
 
 READING = [

@@ -18,8 +18,8 @@ from deedbook.cli.program import _status, program, sections
 from deedbook.plugins.commands import find_commands
 
 OURS = {
-    "deedbook", "deedbook-audit", "deedbook-inspect", "deedbook-legacy", "deedbook-log", "deedbook-memory",
-    "deedbook-serve",
+    "deedbook", "deedbook-audit", "deedbook-author", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
+    "deedbook-memory", "deedbook-serve",
 }  # fmt: skip
 """The distributions whose commands are data commands."""
 SECTIONS = sections()
@@ -230,6 +230,16 @@ def test_help_imports_no_plugin_and_nothing_heavy(tmp_path: Path, args: list[str
     assert "deedbook.kernel" not in modules
 
 
+def test_help_of_the_whole_command_imports_little_more_than_click(tmp_path: Path):
+    """Reading metadata with a library, and attrs, doubled the time of ``deedbook --help``."""
+    status, modules = _imported_by("--help", cwd=tmp_path)
+    assert status == 0
+    standard = {*sys.stdlib_module_names, "__main__", "click", "deedbook"}
+    run = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, check=True)
+    assert {name.partition(".")[0] for name in modules} <= {*standard, *run.stdout.decode().replace(".", " ").split()}
+    assert not modules & {"deedbook.format.errors", "importlib.metadata", "pathlib"}
+
+
 @pytest.mark.parametrize(
     "command",
     [["abilities"], ["sessions"], ["verify"], ["replay", "S"], ["tree", "S"], ["export", "S", "--as", "seed-002"]],
@@ -241,7 +251,7 @@ def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
     assert status == 0
     plugins = {name.partition(".")[0] for name in modules if name.startswith("deedbook_")}
     # judging again asks Deedbook's own rules, and nobody else's
-    assert plugins <= {"deedbook_audit", "deedbook_inspect", "deedbook_policy_standard"}
+    assert plugins <= {"deedbook_audit", "deedbook_author", "deedbook_inspect", "deedbook_policy_standard"}
 
 
 def test_command_of_ours_has_standard_output_to_itself_and_one_that_is_not_marked_has_not():

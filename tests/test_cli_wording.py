@@ -15,10 +15,11 @@ import importlib, os, sys
 from deedbook.cli import program as cli
 from deedbook.charter import compiler
 from deedbook.plugins.plugins import discover
-for name in ("abilities", "call", "init", "execution"):
-    importlib.import_module(f"deedbook.cli.{name}")
+for name in ("deedbook.cli.call", "deedbook.cli.execution", "deedbook_author.commands.abilities",
+             "deedbook_author.commands.init", "deedbook_author.starter"):
+    importlib.import_module(name)
 import deedbook_tool_standard.echo
-import graphlib
+import decimal, graphlib, json, pathlib, uuid
 discover()
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:

@@ -33,6 +33,7 @@ from deedbook.format import folds
 from deedbook.format.errors import CODES
 from deedbook.format.families import CATALOGUE
 from deedbook.plugins.groups import GROUPS
+from deedbook_author.starter import STARTER
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -47,6 +48,7 @@ PLAYED = [
     DOCS / "observability.md",
     DOCS / "corrections.md",
     DOCS / "old-ledgers.md",
+    DOCS / "plans.md",
     DOCS / "replay.md",
     DOCS / "skills.md",
     DOCS / "system-process.md",
@@ -205,6 +207,8 @@ def test_error_codes_are_known(page):
         "BAD_PATTERN",
         "NOT_RECORDED",
         "TRANSCRIPT_ENDED",
+        "NO_SKILL",
+        "PLAN_REFUSED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {
@@ -282,7 +286,7 @@ def test_feature_page_has_every_signature_of_the_contract():
     source = definitions(Path(features.__file__).read_text(encoding="utf-8"))
     code = [block for block in blocks(DOCS / "plugins/feature.md") if block.language == "python"]
     page = "\n".join(block.text for block in code if not block.first.startswith("# "))  # that would be a file's name
-    assert definitions(page) == {name: source[name] for name in ("FeatureSpec", "FeatureHooks")}
+    assert definitions(page) == source
 
 
 @for_each("event", EVENTS)
@@ -427,7 +431,7 @@ class Shell:
 @pytest.fixture
 def workspace(tmp_path):
     """Make a workspace of the starter, with what pages look at beside it."""
-    copytree(ROOT / "starter", tmp_path / ".system")
+    copytree(STARTER, tmp_path / ".system")
     copytree(ROOT / "examples", tmp_path / "examples")
     copy(ROOT / "LICENSE", tmp_path)
     return tmp_path
@@ -447,7 +451,7 @@ def section(name):
 
 
 def test_readme_shows_what_a_run_prints(tmp_path):
-    for folder in (".system", "starter"):
+    for folder in (".system", "plugins/deedbook-author/src/deedbook_author/data/starter"):
         copytree(ROOT / folder, tmp_path / folder)
     shell = Shell(tmp_path)
     for block in [section("Two commands")[0], *section("What a run leaves")]:

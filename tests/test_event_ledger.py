@@ -7,8 +7,8 @@ from commandline import Place, starter
 from test_verify import checks, verify
 
 from deedbook.contract import Event
-from deedbook.format.reader import read
-from deedbook.format.upcasting.table import UPCASTERS
+from deedbook_audit.upcasting.reader import read
+from deedbook_audit.upcasting.table import UPCASTERS
 
 UNHASHED = "nothing to verify: this form has no hashes, so nothing here shows whether anything was changed"
 T0 = 1766000000.25

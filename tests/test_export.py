@@ -10,9 +10,10 @@ from test_folds import events_of
 from test_verify import SCHEMAS, checks
 
 from deedbook.format.errors import LedgerError
-from deedbook.format.folds import TreeFold, fold
-from deedbook.format.reader import read
+from deedbook.format.folds import fold
+from deedbook_audit.upcasting.reader import read
 from deedbook_audit.verify import verify_file
+from deedbook_inspect.event_tree import TreeFold
 from deedbook_inspect.export import export_seed_002
 
 

@@ -8,10 +8,11 @@ from deedbook import EventType, Failed
 from deedbook.contract.features import FeatureSpec, featureimpl
 from deedbook.format.errors import BindingError
 from deedbook.format.families import DeclaredTypes
-from deedbook.format.folds import SnapshotFold, TreeFold, fold, transcript
+from deedbook.format.folds import SnapshotFold, fold
 from deedbook.format.reader import read
 from deedbook_audit.selection import StateFolder, select_all
 from deedbook_audit.whole import verify
+from deedbook_inspect.event_tree import TreeFold, transcript
 from deedbook_inspect.reading import types_in
 
 COUNT = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
@@ -135,11 +136,11 @@ def test_wrong_declaration_is_a_broken_plugin(lab, row, why):
 def test_flow_records_the_event_types_that_its_spec_declares(lab):
     def go(_, run):
         run.record("x.offered_counter.counted", {"n": 2})
-        return {}
+        return "counted"
 
     lab.flow("counter", go, records={"x.offered_counter.counted": EventType(schema=COUNT)})
     with lab.session() as session:
-        assert session.call("counter", {}).value == {}
+        assert session.context(session.call("counter", {}).value["context"]).reply == "counted"
     assert lab.payload("x.offered_counter.counted") == {"n": 2}
 
 

@@ -8,7 +8,8 @@ from commandline import Place
 from ledgers import Book
 from test_verify import SCHEMAS, honest_1_0, line_1_0, verify
 
-from deedbook.format.report import MOST_LISTED, MOST_OF_A_KIND
+from deedbook.format.terminal import MOST_OF_A_KIND
+from deedbook_audit.report import MOST_LISTED
 
 MANY = 2_000
 

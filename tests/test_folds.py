@@ -13,8 +13,9 @@ from ledgers import Book
 from deedbook.contract import Event
 from deedbook.format import canonical
 from deedbook.format.event_text import summary
-from deedbook.format.folds import MetricsFold, SnapshotFold, TreeFold, fold, plain, transcript
-from deedbook.format.terminal import excerpt, short
+from deedbook.format.folds import MetricsFold, SnapshotFold, fold
+from deedbook.format.terminal import excerpt, plain, short
+from deedbook_inspect.event_tree import TreeFold, transcript
 
 SEALED = {"$sealed": ledgers.HASH, "size": 12}
 HOSTILE = [

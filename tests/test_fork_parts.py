@@ -5,9 +5,9 @@ from commandline import Place
 
 from deedbook.call.continuation.differences import find_differences
 from deedbook.call.continuation.parent import read_parent
-from deedbook.call.continuation.work import list_work
 from deedbook.format.errors import LedgerError
 from deedbook_inspect.forking.fork import plan_fork
+from deedbook_inspect.forking.work import list_work
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from deedbook.contract import Failed
 from deedbook.contract.lifecycle import NoAnswer
 from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
-from deedbook.format.upcasting import envelope_1_0
 from deedbook.programs import exchange
+from deedbook_audit.upcasting import envelope_1_0
 from deedbook_provider_openai import answer as openai_answer
 from deedbook_provider_openai import wire
 from deedbook_provider_openai.names import Names
@@ -314,7 +314,7 @@ READERS = {
     "plugins/hookhost.py": "what the kernel says to a process of its own",
     "format/schema.py": "the kernel's own schemas",
     "charter/store.py": "sources in the state folder, held against their digests",
-    "format/upcasting/envelope_1_0.py": "lines of an older form, whose rules are of their time",
+    "deedbook_audit/upcasting/envelope_1_0.py": "lines of an older form, whose rules are of their time",
     "deedbook_sink_otel/cursors.py": "its own file in the state folder",
     "deedbook_testing/acting.py": "tests",
     "deedbook_testing/imports.py": "tests",

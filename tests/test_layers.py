@@ -9,7 +9,8 @@ from test_folds import events_of
 
 from deedbook.format.events import ALIASES
 from deedbook.format.families import CATALOGUE, LAYERS, layer_of
-from deedbook.format.folds import SnapshotFold, TreeFold, fold
+from deedbook.format.folds import SnapshotFold, fold
+from deedbook_inspect.event_tree import TreeFold
 
 NAMED = {
     "tool.call": "L1", "tool.denied": "L1", "task.started": "L1", "llm.response": "L2", "agent.transition": "L3",

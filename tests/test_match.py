@@ -16,7 +16,8 @@ from ruamel.yaml import YAML
 from deedbook.contract import Call, Principal
 from deedbook.format import schema
 from deedbook.format.errors import BindingError
-from deedbook.policy.match import DEFAULT_KINDS, KINDS, PATHS, SCHEMA, AbilityFacts, Match
+from deedbook.policy.kinds import DEFAULT_KINDS, KINDS
+from deedbook.policy.match import PATHS, SCHEMA, AbilityFacts, Match
 
 PAGE = (Path(__file__).parent.parent / "docs" / "match.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\{.*?\})` \| `(\{.*?\})` \| (yes|no) \|(?: (yes|no) \|)?$", re.MULTILINE)

@@ -17,12 +17,12 @@ from test_verify import honest_1_0, line_1_0
 
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
-from deedbook.format.reader import read
 from deedbook.kernel import open_kernel
 from deedbook.maintenance.imports import list_imports
 from deedbook.maintenance.opening import open_workspace_ledger
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.upcasting.reader import read
 from deedbook_audit.verification.imports import compare_imports
 from deedbook_legacy.importer import import_ledger
 from deedbook_legacy.old_file import OldFile

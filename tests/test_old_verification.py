@@ -6,7 +6,7 @@ import pytest
 from test_upcasting import event_000, run_000
 from test_verify import checks, verify_lines
 
-from deedbook.format.report import UNHASHED
+from deedbook_audit.report import UNHASHED
 from deedbook_audit.verification.verdict import conclude
 
 

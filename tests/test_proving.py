@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.cli import program as cli
-from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
-from deedbook.format.notes import SigningKey, VerifierKey
+from deedbook.format.notes import SigningKey, VerifierKey, WitnessKey
 from deedbook_audit import proving
 from deedbook_audit.verification.evidence import UNTRUSTED, ProofTrust, judge_proof
 

@@ -11,7 +11,7 @@ import deedbook
 CORE = Path(deedbook.__file__).parent
 FEATURES = [
     Path(__file__).parents[1] / "plugins" / f"deedbook-{name}" / "src"
-    for name in ("audit", "inspect", "legacy", "log", "memory", "serve")
+    for name in ("audit", "author", "inspect", "legacy", "log", "memory", "serve")
 ]
 """The features that read and write ledgers, or open sockets, beside the kernel."""
 
@@ -89,13 +89,13 @@ MAY_IMPORT = {
     # processes of our own code, which verify parts of what is asked for
     "multiprocessing": {"deedbook_audit.verification.pool"},
     "ctypes": {"programs.supervisor"},
-    "shutil": {"cli.health", "programs.process", "cli.drafts", "cli.starter"},
+    "shutil": {"programs.process", "deedbook_author.health", "deedbook_author.drafts", "deedbook_author.starter"},
 }
 """Who may import what reaches out of the process, and who copies folders."""
 
 
 def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
-    assert called("handler") == {"call.handlers"}
+    assert called("handler") == {"call.runs", "call.session"}  # as the door's table of kinds has them
     assert called_of("self", "_handler") == {"policy.completions"}
     bare = {
         module
@@ -129,7 +129,6 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "call.approval_wait",
         "deedbook_log.feature",
         "call.open_calls",
-        "call.origins",
         "call.call_context",
         "call.records",
         "call.runs",
@@ -196,20 +195,23 @@ def test_kernel_evaluates_no_text_as_code():
 
 def test_files_are_written_by_the_modules_that_own_them():
     # these write to descriptors that are no files
-    pipes = {"cli.process", "cli.command", "programs.process", "programs.supervisor"}
+    pipes = {"cli.command", "deedbook_serve.deadline", "programs.process", "programs.supervisor"}
     assert called_of("os", "write") == {"format.files", "ledger.journal"} | pipes
     assert called_of("os", "ftruncate") == {"ledger.journal"}
     opening = {
         "format.files",
         "cli.process",
-        "cli.health",
+        "deedbook_author.health",
         "plugins.packs",
         "programs.process",
         "deedbook_serve.serving.addresses",
     }
     assert called_of("os", "open") <= opening
     # where nothing is yet
-    assert called("write_text") | called("write_bytes") | called("touch") <= {"cli.drafts", "cli.starter"}
+    assert called("write_text") | called("write_bytes") | called("touch") <= {
+        "deedbook_author.drafts",
+        "deedbook_author.starter",
+    }
     for name in ("rename", "replace", "remove", "unlink", "mkdir", "rmdir", "makedirs", "chmod", "link", "symlink"):
         # a task's folder that is empty by then; an import whose bytes get their name once they are recorded
         also = {"rmdir": {"deedbook_serve.tasks.pages"}, "rename": {"maintenance.imports"}}.get(name, set())
@@ -220,7 +222,8 @@ def test_files_are_written_by_the_modules_that_own_them():
         for function in functions
         if isinstance(function, ast.Name) and function.id == "open"
     }
-    assert builtin <= {"programs.supervisor"}  # of what the system says about processes, to read
+    # what the system says about processes, and entry points of installed packages, to read
+    assert builtin <= {"programs.supervisor", "plugins.commands"}
 
 
 def test_ledgers_are_appended_to_by_the_kernels_own_modules():

@@ -1,6 +1,5 @@
 """Reading ledgers plainly, and the listing of sessions."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -82,7 +81,7 @@ def test_read_refuses_a_whole_line_that_is_no_event_with_its_place(tmp_path, lin
 def test_read_passes_over_a_torn_tail_of_any_length_but_not_over_an_endless_line(tmp_path, monkeypatch):
     session(tmp_path, SESSION).close()
     place = tmp_path / "sessions" / SESSION / NAME
-    monkeypatch.setattr("deedbook.format.reader._LONGEST", 10_000)
+    monkeypatch.setattr("deedbook.format.reader.LONGEST", 10_000)
     whole = place.read_bytes()
     place.write_bytes(whole + b"\0" * 50_000)
     assert len(list(read(place))) == 3
@@ -97,25 +96,6 @@ def test_read_says_what_is_absent_and_follows_no_link(tmp_path):
     (tmp_path / "link").symlink_to("/etc/passwd")
     with pytest.raises(FileRefused):
         list(read(tmp_path / "link"))
-
-
-def test_read_understands_envelope_1_0(tmp_path):
-    envelope = {
-        "payload_hash": "x",
-        "schema_version": "1.0",
-        "session_id": "p",
-        "trace_id": "t",
-        "ts": "2025-12-18T02:28:10.544Z",
-    }
-    lines = [
-        {"event_type": "session.start", "payload": {"_actor": "runtime", "_span_id": "a", "m": 1}, **envelope},
-        {"event_type": "tool.invoke", "payload": {"_parent_span_id": "a", "_span_id": "b", "args": {}}, **envelope},
-    ]
-    (tmp_path / "old.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-    start, call = read(tmp_path / "old.jsonl")
-    assert (start.seq, start.type, start.actor, start.span, start.parent) == (0, "session.start", "runtime", "a", None)
-    assert start.payload == {"m": 1}
-    assert (call.seq, call.type, call.span, call.parent, call.payload) == (1, "tool.call", "b", "a", {"args": {}})
 
 
 def test_read_beside_a_writer_never_sees_half_a_line(tmp_path):

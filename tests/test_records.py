@@ -139,7 +139,7 @@ REQUEST = {"messages": [{"role": "user", "content": "hi"}], "model": "m", "schem
 
 def test_each_kind_of_ability_is_written_in_its_own_words(acting):
     acting.model(lambda request, ctx: "hello")
-    acting.flow("work", lambda args, run: {"done": True})
+    acting.flow("work", lambda args, run: {"done": True}, gives={"type": "object"})
     with acting.session() as session:
         session.call("act", {"a": 1})
         session.call("model/standard", REQUEST)

@@ -301,6 +301,29 @@ def test_values_after_the_limit_of_a_page_are_cut_to_their_beginning(value):
     assert all(cutter.cut(value).is_cut for _ in range(2))
 
 
+def test_json_of_a_page_is_escaped_between_its_keys_and_marks():
+    """Control characters stand for the markup of keys and marks until the text is escaped."""
+    control = "\x01\x02\x03<b>&"
+    sealed = {"$sealed": f"{control}ab", "size": control}
+    made, parsed = told(
+        story(("session.start", {}), ("x.odd.kind", {control: control, "first": sealed, "second": [sealed, 7]}))
+    )
+    shown = "\\u0001\\u0002\\u0003&lt;b&gt;&amp;"
+    assert f"\n  <b>&#34;{shown}&#34;</b>: &#34;{shown}&#34;,\n" in made
+    shown = "\\u{1}\\u{2}\\u{3}&lt;b&gt;&amp;"
+    mark = f'<mark class="sealed" title="{shown}ab">sealed, {shown} bytes</mark>'
+    assert f"  <b>&#34;first&#34;</b>: {mark},\n  <b>&#34;second&#34;</b>: [\n    {mark},\n    7\n  ]\n}}</pre>" in made
+    assert parsed.marks == ["sealed", "sealed"]
+
+
+@pytest.mark.parametrize(("size", "is_cut"), [(-1, False), (0, False), (1, True)])
+def test_json_that_just_fits_is_whole(size: int, is_cut: bool):
+    payload = PayloadCutter(()).cut(["x" * (MAX_VALUE - 8 + size)])
+    assert sum(len(line) + 1 for line in payload.lines[:2]) == MAX_VALUE - 1 + size
+    assert payload.is_cut is is_cut
+    assert payload.lines[-1].text == ("" if is_cut else "]")
+
+
 def test_mark_of_a_sealed_value_is_short_whatever_a_ledger_says_of_it():
     (line,) = PayloadCutter(()).cut({"$sealed": "a" * 10_000, "size": "b" * 10_000}).lines
     assert max(len(line.mark.text), len(line.mark.title)) <= 120

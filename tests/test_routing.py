@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Skill
-from deedbook.plugins.routing.fit import choose
+from deedbook.policy.fit import choose
 
 
 def skill(name, *triggers, source=""):

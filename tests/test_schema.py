@@ -217,7 +217,6 @@ def test_own_schemas_are_shared_by_threads() -> None:
 
 def test_data_folder_is_found_and_a_missing_one_is_a_fault() -> None:
     assert (schema.data_folder("schemas") / "plan_v1.json").is_file()
-    assert (schema.data_folder("starter") / "deedbook.yaml").is_file()
     with pytest.raises(DeedbookError, match='the data folder "nothing" is missing; reinstall deedbook'):
         schema.data_folder("nothing")
 

@@ -13,9 +13,10 @@ from ledgers import forge
 from test_export import strict_replay
 
 from deedbook.format.canonical import encode
-from deedbook.format.folds import TreeFold, fold
-from deedbook.format.reader import read
+from deedbook.format.folds import fold
+from deedbook_audit.upcasting.reader import read
 from deedbook_audit.verify import verify_file
+from deedbook_inspect.event_tree import TreeFold
 
 ACTORS = {"runtime", "user", "agent", "tool", "policy", "system"}
 

@@ -35,7 +35,7 @@ print("ended", flush=True)
 # Is told to end, and never does.
 HANGS = """
 import threading
-from deedbook.cli.process import Deadline
+from deedbook_serve.deadline import Deadline
 
 with Deadline(0.05, "the test") as deadline:
     deadline.begin()

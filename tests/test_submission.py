@@ -15,11 +15,11 @@ import rfc9162
 from cases import for_each
 from otherlog import OtherLog
 
-from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import WitnessError
-from deedbook.format.notes import VerifierKey
-from deedbook.format.witness_requests import Answer, body
+from deedbook.format.notes import VerifierKey, WitnessKey
 from deedbook_audit.submission import FolderChannel, HttpChannel, WitnessAheadError, WitnessClient
+from deedbook_audit.transparency.cosignatures import cosigned_at
+from deedbook_audit.transparency.witness_requests import Answer, body
 from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
 from deedbook_log.witnessing.witness_folder import WitnessFolder
@@ -116,10 +116,10 @@ def refused(party, log, size, known=0):
 def test_any_witness_that_keeps_to_the_protocol_can_serve(other):
     """Lines of others in its answer are not taken over, a size that it names is proved from, what it asked is exact."""
     signed = submit(other.party, LOG, 5)
-    assert other.party.key.cosigned_at(signed) == 4711
+    assert cosigned_at(other.party.key, signed) == 4711
     assert [each.name for each in signed.signatures] == [LOG.name, "other.example/w"]
     assert other.asked == [body(0, [], LOG.note(5)).decode()]
-    assert other.party.key.cosigned_at(submit(other.party, LOG, 9, known=2)) == 4711
+    assert cosigned_at(other.party.key, submit(other.party, LOG, 9, known=2)) == 4711
     assert [raw.partition("\n")[0] for raw in other.asked[1:]] == ["old 2", "old 5"]
     assert other.asked[-1].encode() == LOG.request(5, 9)
 
@@ -222,7 +222,7 @@ def test_our_witness_is_asked_over_http_and_shows_what_it_cosigned(store):
     with running(WitnessServer(Witness(store, clock=lambda: 1000), "127.0.0.1", 0, report=lambda _: None)) as server:
         party = WitnessClient.read({"key": str(store.key.public), "url": server.url})
         assert party.fetch_newest(LOG.origin) is None
-        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
+        assert cosigned_at(party.key, submit(party, LOG, 5)) == 1000
         assert party.fetch_newest(LOG.origin).text == LOG.text(5)
         with pytest.raises(WitnessAheadError):
             submit(party, LOG, 4)
@@ -244,8 +244,8 @@ def test_our_witness_is_asked_through_a_folder(store, tmp_path):
     party = WitnessClient.read({"key": str(store.key.public), "folder": str(tmp_path)})
     try:
         assert party.fetch_newest(LOG.origin) is None
-        assert party.key.cosigned_at(submit(party, LOG, 5)) == 1000
-        assert party.key.cosigned_at(submit(party, LOG, 8)) == 1000
+        assert cosigned_at(party.key, submit(party, LOG, 5)) == 1000
+        assert cosigned_at(party.key, submit(party, LOG, 8)) == 1000
         assert party.fetch_newest(LOG.origin).text == LOG.text(8)
         assert refused(party, FORK, 9, known=8) == "WITNESS_REFUSED"
     finally:
@@ -266,7 +266,7 @@ def test_answer_that_comes_later_is_collected_later_and_an_older_question_is_tak
     inbox.answer_requests()
     assert channel.collect("another") == []
     ((request, answer),) = channel.collect(LOG.origin)
-    assert party.key.cosigned_at(party.add_cosignature(str(request.note), answer.text)) == 1000
+    assert cosigned_at(party.key, party.add_cosignature(str(request.note), answer.text)) == 1000
     assert (request.checkpoint.size, channel.collect(LOG.origin)) == (5, [])
 
 

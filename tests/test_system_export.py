@@ -13,7 +13,7 @@ from commandline import SCHEMAS, Place, starter
 from ledgers import Book
 
 from deedbook import open_kernel
-from deedbook.format.reader import read
+from deedbook_audit.upcasting.reader import read
 from deedbook_audit.verify import verify_file
 from deedbook_inspect.system_export import export_runs
 

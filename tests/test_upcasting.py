@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from deedbook.contract import Event
 from deedbook.format.errors import LedgerError
-from deedbook.format.folds import SnapshotFold, TreeFold, fold
-from deedbook.format.reader import read
-from deedbook.format.upcasting.envelope_1_0 import moment
-from deedbook.format.upcasting.naming import split_source
-from deedbook.format.upcasting.recognition import form_of, known_form
-from deedbook.format.upcasting.table import UPCASTERS, Upcasters, version
+from deedbook.format.folds import SnapshotFold, fold
+from deedbook_audit.upcasting.envelope_1_0 import moment
+from deedbook_audit.upcasting.naming import split_source
+from deedbook_audit.upcasting.reader import read
+from deedbook_audit.upcasting.recognition import form_of, known_form
+from deedbook_audit.upcasting.table import UPCASTERS, Upcasters, version
+from deedbook_inspect.event_tree import TreeFold
 
 
 def event_000(kind, payload, identity="1", actor="system", **changes):
@@ -211,3 +212,22 @@ def test_file_whose_name_has_the_sign_is_itself(tmp_path):
     assert split_source(place) == (place, None)
     assert split_source(f"{place}#p") == (place, "p")
     assert split_source("nothing#p")[1] is None
+
+
+def test_read_understands_envelope_1_0(tmp_path):
+    envelope = {
+        "payload_hash": "x",
+        "schema_version": "1.0",
+        "session_id": "p",
+        "trace_id": "t",
+        "ts": "2025-12-18T02:28:10.544Z",
+    }
+    lines = [
+        {"event_type": "session.start", "payload": {"_actor": "runtime", "_span_id": "a", "m": 1}, **envelope},
+        {"event_type": "tool.invoke", "payload": {"_parent_span_id": "a", "_span_id": "b", "args": {}}, **envelope},
+    ]
+    (tmp_path / "old.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    start, call = read(tmp_path / "old.jsonl")
+    assert (start.seq, start.type, start.actor, start.span, start.parent) == (0, "session.start", "runtime", "a", None)
+    assert start.payload == {"m": 1}
+    assert (call.seq, call.type, call.span, call.parent, call.payload) == (1, "tool.call", "b", "a", {"args": {}})

@@ -13,8 +13,8 @@ from ledgers import Book, forge
 
 from deedbook.format.errors import FileRefused
 from deedbook.format.lines import Lines
-from deedbook.format.report import UNWITNESSED
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.report import UNWITNESSED
 from deedbook_audit.verify import MAX_LINE, verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))

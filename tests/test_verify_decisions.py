@@ -9,9 +9,9 @@ import pytest
 from commandline import Place
 
 from deedbook import Decision
-from deedbook.format.report import Decisions
 from deedbook_audit.charters import CHARTER_MISSING
 from deedbook_audit.recheck import recheck
+from deedbook_audit.report import Decisions
 
 RULES = [{"match": {"args": {"/n": 2}}, "then": "deny", "reason": "two"}]
 

@@ -12,9 +12,9 @@ import pytest
 from agreeing import javascript
 from commandline import Place
 
-from deedbook.format.cosignatures import WitnessSigner
+from deedbook.format.checkpoints import Checkpoint
 from deedbook.format.notes import Note, SigningKey
-from deedbook.format.proofs import Checkpoint
+from deedbook_audit.transparency.cosignatures import WitnessSigner
 
 SETTINGS = """schema_version: v1
 abilities: {echo: {summary: Echo a text back., handler: {tool: echo}}}

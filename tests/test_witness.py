@@ -22,10 +22,10 @@ from otherlog import OtherLog
 
 from deedbook.cli import program as cli
 from deedbook.format import files
-from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import SignatureError
-from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.witness_requests import MAX_BODY, Answer
+from deedbook.format.notes import Note, VerifierKey, WitnessKey
+from deedbook_audit.transparency.cosignatures import cosigned_at
+from deedbook_audit.transparency.witness_requests import MAX_BODY, Answer
 from deedbook_log.witnessing import witness_server as http_side
 from deedbook_log.witnessing.store import WitnessStore
 from deedbook_log.witnessing.witness import Witness
@@ -57,7 +57,7 @@ def known(store):
 def cosigned(store, log, size, answer, *, at=1000):
     """Say whether *answer* is the witness's word for the log's note of *size*."""
     note = Note.parse(log.note(size) + answer.text)
-    return answer.status == 200 and store.key.public.cosigned_at(note) == at
+    return answer.status == 200 and cosigned_at(store.key.public, note) == at
 
 
 # --- what is cosigned -------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_newest_checkpoint_is_kept_with_the_logs_signature_and_its_own(store, wi
     witness.add(LOG.request(0, 5))
     note = store.read_newest(HASH)
     assert note.signed_by(VerifierKey.parse(LOG.key))
-    assert store.key.public.cosigned_at(note) == 1000
+    assert cosigned_at(store.key.public, note) == 1000
 
 
 def test_time_of_a_cosignature_never_goes_back(store):
@@ -216,6 +216,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from otherlog import OtherLog
 from deedbook_log.witnessing.store import WitnessStore
+from deedbook_audit.transparency.cosignatures import cosigned_at
 from deedbook_log.witnessing.witness import Witness
 
 log, witness = OtherLog(fork=sys.argv[3]), Witness(WitnessStore(Path(sys.argv[1])))
@@ -558,7 +559,7 @@ def test_watch_once_answers_what_is_there_through_the_command(store, inbox, monk
 
 def test_proofs_of_the_definitions_are_what_the_kernel_makes_and_takes():
     """RFC 9162 as it is written, and as the kernel does it, for every pair of small trees."""
-    from deedbook.format import proofs
+    from deedbook_audit.transparency import merkle as proofs
 
     leaves = LOG.leaves(20)
     tree = proofs.MerkleTree(leaves)

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from writing import NAME, again, begin, note, shared
 
 from deedbook.charter.settings import CheckpointSettings
+from deedbook.format.checkpoints import Checkpoint
 from deedbook.format.errors import SignatureError
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note
-from deedbook.format.proofs import Checkpoint
 from deedbook.format.sealed import open_values
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import WorkspaceLedger

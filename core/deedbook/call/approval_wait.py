@@ -7,6 +7,7 @@ time the call is denied as one that needs a person, and the request stays in the
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from threading import get_ident
 from typing import Final, TypeAlias
 
 import attrs
@@ -23,17 +24,17 @@ from deedbook.format.errors import (
     recordable,
 )
 from deedbook.format.events import Entry
+from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Clock, source_place
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import call_digest
 
-from .handlers import Ticket
+from .handlers import RunSuspended, Ticket
 from .pending_calls import Grant, PendingCall, PendingCalls
 from .queue import ApprovalRequest
 from .records import CallRecorder
-from .suspension import RunSuspended
 
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
@@ -64,6 +65,7 @@ class ApprovalWait:
         self._suspends = suspends
         self._pending_calls, self._ledger, self._recorder, self._clock = pending_calls, ledger, recorder, clock
         self._again = again
+        self._unsettled: dict[str, PendingCall] = {}  # requests without an answer, by span, from before their record
 
     def use(self, grant: Grant, session: str, now: str) -> None:
         """Mark *grant* as used by *session*, durably; raises `ApprovalError` if it has been used already."""
@@ -79,7 +81,7 @@ class ApprovalWait:
         """
         span, now = self._ledger.span(), self._ledger.now()
         request = self._pending_calls.request(verdict, bound, caller, given, (self._ledger.session_id, span, now))
-        parked = PendingCall(verdict, bound, caller, given, cause, span, request)
+        parked = self._unsettled[span] = PendingCall(verdict, bound, caller, given, cause, span, request)
         try:
             parked = attrs.evolve(parked, queue=self._pending_calls.open_queue(now, caller))
         except LedgerError as problem:
@@ -106,10 +108,11 @@ class ApprovalWait:
                 return self._keep_queue(parked)
             entries = [self._withdrawal(parked, f"request {found.request['approval']} asks for the same already")]
             parked = attrs.evolve(parked, span=self._ledger.span())
-        parked = attrs.evolve(parked, request=found.request, shared=True)
+        parked = self._unsettled[parked.span] = attrs.evolve(parked, request=found.request, shared=True)
         self._record(parked, entries)
         if found.grant is None:
             return self._keep_queue(parked)
+        self._unsettled.pop(parked.span, None)
         try:
             return self._again(parked, self.record_grant(parked.caller, parked.span, found.grant), found.grant)
         finally:
@@ -140,6 +143,7 @@ class ApprovalWait:
         """Record that the pending call is denied, after *entries*, and return why."""
         verdict = parked.verdict.deny(error.code, error.message, parked.verdict.by)
         denied = self._recorder.denial(verdict, parked.caller, parked.bound.id, parked.cause)
+        self._unsettled.pop(parked.span, None)
         self._ledger.append([*(entries or ()), denied])
         told = {"signals": verdict.signals, "approval": parked.request["approval"]}
         return Err(attrs.evolve(error, place=source_place(verdict.by)), told)
@@ -181,6 +185,7 @@ class ApprovalWait:
 
         from deedbook.format.loops import off_loop
 
+        self._unsettled[parked.span] = parked = attrs.evolve(parked, thread=0)  # a task is cancelled, not a thread
         waiting = self._wait_steps(parked)
 
         def step() -> float | None:
@@ -199,13 +204,33 @@ class ApprovalWait:
             waiting.close()
 
     def withdraw(self, parked: PendingCall, reason: str = "the caller does not wait any more") -> None:
-        """Withdraw the request, here and, if it was filed here, in the queue; errors of recording are ignored."""
+        """Withdraw the request once, here and, if it was filed here, in the queue; errors of recording are ignored."""
+        if self._unsettled.pop(parked.span, None) is None:
+            return
         if not parked.shared:
             with suppress(DeedbookError):
                 self._pending_calls.withdraw(parked.request, reason)
         with suppress(DeedbookError):
             self._ledger.append([self._withdrawal(parked, reason)], durable=True)
             self.deny(parked, fault("CANCELLED", f"{parked.bound.id} was cancelled while it waited for a person"))
+
+    def abandon(self, caller: Caller) -> None:
+        """Withdraw what *caller* has requested in this thread and does not wait for: an interrupt came before.
+
+        The interrupt may have come before the request was recorded or filed. Errors of reading and recording are
+        ignored.
+        """
+        for parked in list(self._unsettled.values()):
+            if parked.caller is not caller or parked.thread != get_ident():
+                continue
+            with suppress(DeedbookError, OSError):
+                events = list(read(self._ledger.place))
+                is_recorded = any(event.span == parked.span for event in events)
+                if is_recorded and not any(event.parent == parked.span for event in events):
+                    is_filed = not parked.shared and self._pending_calls.is_filed(parked.request)
+                    self.withdraw(attrs.evolve(parked, shared=not is_filed))
+            self._unsettled.pop(parked.span, None)
+            parked.close()
 
     def _wait_steps(self, parked: PendingCall) -> Generator[float, None, Result[Ticket]]:
         """Wait for the answer, yielding how many seconds to pause, and continue with it."""
@@ -246,6 +271,7 @@ class ApprovalWait:
         now = self._ledger.now()
         if found is None or parked.queue is None:
             return self.deny_late(parked, now)
+        self._unsettled.pop(parked.span, None)  # after an answer there is nothing to withdraw
         try:
             grant = self._pending_calls.take(found, parked.queue, now)
         except ApprovalError as problem:

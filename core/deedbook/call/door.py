@@ -43,9 +43,8 @@ from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 
-from .handlers import Interrupted, Outcome, Ticket, aperform, perform
+from .handlers import Interrupted, Outcome, RunSuspended, SessionOrigin, Ticket, aperform, perform, run_handler
 from .open_calls import OpenCalls
-from .origins import SessionOrigin, run_handler
 from .records import CallRecorder
 
 if TYPE_CHECKING:
@@ -148,8 +147,15 @@ class Door:
 
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
-        opened = self._begin(caller, ability, args, cause)
-        return opened if isinstance(opened, Ok | Err) else self.approval_wait.wait(opened)
+        try:
+            opened = self._begin(caller, ability, args, cause)
+            return opened if isinstance(opened, Ok | Err) else self.approval_wait.wait(opened)
+        except RunSuspended:
+            raise
+        except BaseException:
+            if self._wait is not None:
+                self._wait.abandon(caller)
+            raise
 
     def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> "OpenResult":
         require_type(ability, (str,), "ability")

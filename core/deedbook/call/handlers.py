@@ -12,8 +12,6 @@ from deedbook.format.errors import DomainError, Ok, describe, fault
 from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
-from .suspension import RunSuspended
-
 T = TypeVar("T")
 
 _JSON: Final = frozenset({dict, list, str, int, float, bool, type(None)})
@@ -68,6 +66,36 @@ class Interrupted(Exception):  # noqa: N818 - it carries an outcome; its cause i
         super().__init__(describe(cause))
         self.outcome = outcome
         self.cause = cause
+
+
+class RunSuspended(BaseException):
+    """Unwinds a flow whose run is suspended; ``except Exception`` does not catch it.
+
+    *error* says what the run waits for, or why it cannot go on; *approval* is the id of the request that a person must
+    answer.
+    """
+
+    def __init__(self, error: DomainError, approval: str = "") -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.approval = approval
+
+
+def run_handler(_: Ticket) -> None:
+    """Return no outcome: the handler runs."""
+
+
+@attrs.frozen
+class SessionOrigin:
+    """The origin of a session: the *event* recorded under ``session.start``, with its *payload*.
+
+    *outcome_for* is called instead of each handler, once the call was allowed and its intent recorded: it returns the
+    outcome of the call, or ``None`` to run the handler.
+    """
+
+    event: str
+    payload: Object
+    outcome_for: Callable[[Ticket], Outcome | None] = run_handler
 
 
 def perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:

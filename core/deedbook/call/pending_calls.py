@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final, NamedTuple, NoReturn
 
 import attrs
@@ -55,7 +56,7 @@ class PendingCall:
     """A call that waits: the caller, the arguments as *given*, its cause, and the *request*.
 
     *span* is that of ``approval.requested`` in the session; *queue* is set if the caller waits for the answer.
-    *shared*: another call filed the request, and only that one may withdraw it.
+    *shared*: another call filed the request, and only that one may withdraw it. *thread* made the call.
     """
 
     verdict: Verdict
@@ -67,6 +68,7 @@ class PendingCall:
     request: Object
     queue: ApprovalQueue | None = None
     shared: bool = False
+    thread: int = attrs.field(factory=get_ident)
 
     def close(self) -> None:
         """Close the queue."""
@@ -166,6 +168,8 @@ class PendingCalls:
         }
         if verdict.by is not None:
             asked["by"] = dict(verdict.by)
+        if caller.mode != "interactive":
+            asked |= {"mode": caller.mode, "schema_version": "v2"}
         if given != verdict.raw:
             asked["given"] = canonical.decode(given)
         raw = self._own.scrub(canonical.encode_payload(asked))
@@ -232,6 +236,11 @@ class PendingCalls:
         except _AlreadyFiled as first:
             return StandingRequest(first.request)
         return None
+
+    def is_filed(self, request: Object) -> bool:
+        """Return whether *request* is in the queue; raises `LedgerError`."""
+        with closing(ApprovalQueue.since(_folder(self._own), request["requested"])) as queue:
+            return queue.get(request["approval"]) is not None
 
     def withdraw(self, request: Object, reason: str) -> None:
         """Withdraw *request*: no caller waits for the answer any more. Raises `LedgerError`."""
@@ -409,6 +418,7 @@ def caller_of(request: Object) -> Caller:
         scope=Scope(scope["why"], names, models),
         role=request["role"],
         skill=request["skill"],
+        mode=request.get("mode", "interactive"),
     )
 
 

@@ -19,18 +19,18 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.context import REPORT, Recorder, RunContext
 from deedbook.format.errors import fault
 from deedbook.format.events import new_id
+from deedbook.format.families import RUN_ENDS
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER
 
 from .call_context import CallCtx, OpenCall, Show
 from .door import Door
-from .handlers import Ticket
+from .handlers import RunSuspended, Ticket
 from .hooks import HookRunner
 from .journal import Journal, Write
 from .records import check_record
 from .roles import RoleAgent
-from .suspension import RunSuspended
 
 MAX_BRANCHES: Final = 1000
 """The most branches of one `parallel`."""
@@ -154,7 +154,7 @@ class RunCalls(CallCtx):
         return self._journal.value(kind, make)
 
     def _branch(self, branch: Branch) -> "tuple[RunCalls, Branch]":
-        journal = self._journal.branch(branch.name)
+        journal = self._journal.branch(branch)
         run = RunCalls(self._work.under(journal.span, branch.allowed), self._show, self._hooks, journal, self._runs)
         return run, branch
 
@@ -187,14 +187,14 @@ class FlowRun(RunCalls):
     ) -> None:
         work = OpenCall(door, ticket, schemas)
         super().__init__(work, show, hooks, runs.journal(door, work.write, ticket.span), runs)
-        if ticket.bound.keeps_context:
-            self._begin(ticket)
-
-    def _begin(self, ticket: Ticket) -> None:
         parent = ticket.caller.run
-        depth = self._runs.depth(parent) + 1
+        depth = runs.nest(ticket.span, parent)
         if depth > MAX_DEPTH:
             raise Failed("NOT_AVAILABLE", f"{ticket.bound.id} would be run {depth} deep; the most is {MAX_DEPTH}")
+        if ticket.bound.keeps_context:
+            self._begin(ticket, parent)
+
+    def _begin(self, ticket: Ticket, parent: str | None) -> None:
         self.context = _Context(self._write_context, self._check_report, run=ticket.span, parent=parent)
         self._runs.add(ticket.span, self.context)
         self.context.create(dict(ticket.args), ticket.caller.principal.via)
@@ -248,7 +248,7 @@ class FlowRun(RunCalls):
     def _close_role(self) -> None:
         """Record the last transition: to DONE if the run has completed, otherwise to FAIL."""
         if self._role is not None and self.context is not None:
-            self._hand_over("DONE" if self.context.state == "COMPLETED" else "FAIL")
+            self._hand_over(RUN_ENDS[self.context.state != "COMPLETED"])
 
     def _write_context(self, event_type: str, payload: Object) -> str:
         return self._journal.write(event_type, "agent" if event_type == REPORT else "runtime", payload)
@@ -294,6 +294,7 @@ class Runs:
     past: Mapping[str, RunContext] = attrs.field(factory=dict)
     suspends: bool = False
     contexts: dict[str, Recorder] = attrs.field(factory=dict)
+    _depths: dict[str, int] = attrs.field(factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -309,13 +310,10 @@ class Runs:
         found = self.contexts.get(run)
         return found.context if found else self.past.get(run)
 
-    def depth(self, run: str | None) -> int:
-        """Return how many runs enclose a run that *run* calls."""
-        count = 0
-        while run is not None:
-            context = self.contexts.get(run)
-            run, count = (context.parent if context else None), count + 1
-        return count
+    def nest(self, run: str, parent: str | None) -> int:
+        """Register *run* inside *parent*, and return how deep it is nested; the outermost run is 1 deep."""
+        depth = self._depths[run] = self._depths.get(parent or "", 0) + 1
+        return depth
 
     def suspend(self, context: Recorder, problem: BaseException) -> bool:
         """Return whether *problem* suspends the run of *context*; if it waits for a person, record that."""

@@ -22,11 +22,10 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
-from .call_context import CallCtx, MemoryCall
+from .call_context import CallCtx, WorkspaceCall
 from .door import Door
-from .handlers import Outcome, Ticket
+from .handlers import Outcome, SessionOrigin, Ticket
 from .hooks import HookResult, HookRunner, refused
-from .origins import SessionOrigin
 from .records import check_record
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ class Session:
     *prompted* and *closed* are called after a prompt and after the end are recorded, *ending* before the end. *own* is
     the ledger of the workspace. *pending_calls* makes the queue for calls that a person must decide, unless these are
     *deferred* to the caller. *origin*: the session that this one continues; *before_effects* are called before an
-    effect. *past* are the events of a resumed session.
+    effect. *past* are the events of a resumed session. *mode* is how it
+    runs (`contract.flow.MODES`).
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -75,11 +75,12 @@ class Session:
         origin: SessionOrigin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
         past: Sequence[Event] = (),
+        mode: str = "interactive",
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.principal = principal
-        self.caller = session_caller(principal, bindings)
+        self.caller = session_caller(principal, bindings, mode)
         self.ended = self.suspended = False
         self._schemas = schemas
         self._show = show
@@ -91,7 +92,7 @@ class Session:
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = own
         plain = self._invoke
-        invoke = {"tool": plain, "model": plain, "flow": self._invoke_flow, "memory": self._invoke_memory}
+        invoke = {"tool": plain, "model": plain, "flow": self._invoke_flow, "memory": self._invoke_in_workspace}
         self.door = Door(
             bindings, ledger,
             facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=pending_calls,
@@ -145,6 +146,8 @@ class Session:
             "principal": principal_json(who),
             "purpose": purpose,
         }
+        if self.caller.mode != "interactive":
+            payload |= {"mode": self.caller.mode, "schema_version": "v2"}
         self._root = self._cause = self._write("session.start", "runtime", payload, None, principal=None)
         if self._origin is not None:
             self._resumed = self._write(self._origin.event, "runtime", self._origin.payload, self._root)
@@ -293,8 +296,8 @@ class Session:
         return self._reply_to(fired.prompt, fired.signals, self.record_prompt(fired))
 
     def _reply_to(self, prompt: str, signals: Object, message: str) -> "Result[Reply]":
+        from .handlers import RunSuspended
         from .prompts import PromptRun
-        from .suspension import RunSuspended
 
         runs = self._open_runs()
         runs.suspends = self.door.suspends = not self.door.is_deferred
@@ -363,8 +366,8 @@ class Session:
     def _invoke(self, ticket: Ticket) -> Any:
         return ticket.bound.handler(ticket.args, CallCtx(self.door, ticket, self._show))
 
-    def _invoke_memory(self, ticket: Ticket) -> Any:
-        return ticket.bound.handler(ticket.args, MemoryCall(self.door, ticket, self._show, self._own))
+    def _invoke_in_workspace(self, ticket: Ticket) -> Any:
+        return ticket.bound.handler(ticket.args, WorkspaceCall(self.door, ticket, self._show, self._own))
 
     def _invoke_flow(self, ticket: Ticket) -> Any:
         from .runs import FlowRun

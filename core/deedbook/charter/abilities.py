@@ -9,17 +9,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contract import PATHS, AbilityDeclaration, Object
-from deedbook.format.entries import TOOLS
 from deedbook.format.errors import describe
 from deedbook.policy.bound import RUN_REFERENCE
 from deedbook.policy.conditions import glob_test, too_large
+from deedbook.policy.kinds import KIND_OF_TOOL, KINDS
 from deedbook.policy.match import EFFECTS
 from deedbook.workspace.declarations import AbilitySource, Profile, Workspace
 
 from .linker import Linker, LoadedPlugin, Locator, accepts_everything, declaration_place, locator, profile_place
 from .narrowing import Widening, widenings
 
-KINDS: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
+KIND_OF_PLUGIN: Final[Mapping[str, str]] = MappingProxyType({"tool": "tool", "provider": "model", "flow": "flow"})
 """Kind of plugin, and the kind of ability that it makes."""
 
 _OBJECT: Final[Object] = MappingProxyType({"type": "object"})
@@ -42,12 +42,11 @@ class AbilityCompiler:
         self._workspace = workspace
         self._profile = profile
         self._linker = linker
-        self._model_names = {name for name, source in workspace.abilities.items() if "provider" in source.handler}
-        self._model_names |= {f"model/{tier}" for tier in profile.models}
-        self._memory_names = {name for name, source in workspace.abilities.items() if source.kind == "memory"}
+        self._kinds = {f"model/{tier}": "model" for tier in profile.models}
+        self._kinds |= {name: _kind_of(source) for name, source in workspace.abilities.items()}
         self._invalid: set[str] = set()
         self._widenings: dict[tuple[str, ...], list[Widening]] = {}
-        self._names = sorted({*workspace.abilities, *self._model_names})
+        self._names = sorted(self._kinds)
 
     def entries(self) -> dict[str, Any]:
         """Return the entries by ability id. An entry is ``None`` where a plugin is missing, which is a fault."""
@@ -137,7 +136,7 @@ class AbilityCompiler:
         who = f"{offer.kind} {offer.name!r}"
         self._linker.check(settings, spec.settings, who, where, declared=declaration_place(linked, "settings"))
         return {
-            "kind": KINDS[offer.kind],
+            "kind": KIND_OF_PLUGIN[offer.kind],
             "plugin": [offer.kind, offer.name],
             "settings": dict(settings),
             "takes": self._linker.schema(spec.takes, declaration_place(linked, "takes")),
@@ -147,13 +146,16 @@ class AbilityCompiler:
         }
 
     def _check_kind(self, source: AbilitySource, kind: str, name: str) -> None:
-        """Check that memory handlers and abilities of kind memory belong together."""
-        own = kind == "tool" and name in TOOLS
-        if own and source.kind != "memory":
-            why = f"handler {name!r} is for abilities of kind memory; add kind: memory"
+        """Check that tools that a kind reserves and abilities of this kind belong together."""
+        reserved = KIND_OF_TOOL.get(name) if kind == "tool" else None
+        if reserved == source.kind:
+            return
+        if reserved:
+            why = f"handler {name!r} is for abilities of kind {reserved}; add kind: {reserved}"
             self._linker.refuse("BINDING_INVALID", why, source.place)
-        elif source.kind == "memory" and not own:
-            why = f"kind memory needs one of its own handlers: {{tool: {' | '.join(TOOLS)}}}; leave kind out for a tool"
+        elif source.kind and (tools := KINDS[source.kind].tools):
+            own = f"{{tool: {' | '.join(tools)}}}"
+            why = f"kind {source.kind} needs one of its own handlers: {own}; leave kind out for a tool"
             self._linker.refuse("BINDING_INVALID", why, locator(source)("/kind"))
 
     def _effects(self, source: AbilitySource, linked: LoadedPlugin) -> str:
@@ -201,8 +203,8 @@ class AbilityCompiler:
     def _uses(self, source: AbilitySource) -> list[str]:
         """Return the abilities that the globs of ``uses`` match.
 
-        A glob matches models only by their full id or with the prefix ``model/``, and abilities of kind memory only by
-        their full id or with the prefix ``memory/``.
+        A glob matches models, and abilities of other kinds that have a prefix, only by their full id or with the
+        prefix, such as ``model/``.
         """
         found: set[str] = set()
         for glob in sorted(source.uses):
@@ -212,15 +214,15 @@ class AbilityCompiler:
                 )
                 continue
             fits = glob_test([glob])
-            fitting = {name for name in self._names if fits(name)}
-            if not glob.startswith("model/"):
-                fitting -= self._model_names - {glob}
-            if not glob.startswith("memory/"):
-                fitting -= self._memory_names - {glob}
+            fitting = {name for name in self._names if fits(name) and (name == glob or self._is_meant(name, glob))}
             if not fitting:
                 self._linker.check_name("ability", glob, self._names, locator(source)("/uses"))
             found |= fitting
         return sorted(found)
+
+    def _is_meant(self, name: str, glob: str) -> bool:
+        kind = self._kinds[name]
+        return not KINDS[kind].has_prefix or glob.startswith(f"{kind}/")
 
     def _check_references(self, source: AbilitySource) -> None:
         """Check that every hook and policy that an ability names exists and answers the right event."""
@@ -235,6 +237,10 @@ class AbilityCompiler:
                         self._linker.refuse("BINDING_INVALID", why, place)
         for index, name in enumerate(source.policies):
             self._linker.check_name("policy", name, self._workspace.policies, where(f"/policies/{index}"))
+
+
+def _kind_of(source: AbilitySource) -> str:
+    return source.kind or KIND_OF_PLUGIN[next(iter(source.handler))]
 
 
 def _inside(place: str) -> Locator:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
-from deedbook.policy.charter_format import lists_rules
+from deedbook.policy.charter_format import ROUNDS, lists_rules
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.match import EFFECTS
 
@@ -74,6 +74,9 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), partial(_plugin, moves))
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
     yield from _expiry(*(document.get("approvals", {}) for document in (old, new)))
+    was, now = (document.get("max_rounds", ROUNDS) for document in (old, new))
+    if was != now:
+        yield "looser" if now > was else "tighter", f"max_rounds: {now}, was {was}"
     yield from _log(*(document.get("checkpoints", {}) for document in (old, new)))
     pages = [document.get("workdocs", False) for document in (old, new)]
     if pages[0] != pages[1]:

@@ -13,8 +13,8 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import Charter
 from deedbook.policy.charter_format import FORMAT
 from deedbook.policy.match import DYNAMIC, Match
-from deedbook.workspace import guides
-from deedbook.workspace.declarations import ClientSource, Profile, ServerSource, Workspace
+from deedbook.workspace.declarations import ClientSource, Profile, Workspace
+from deedbook.workspace.sections import read_owners
 from deedbook.workspace.site import SETTINGS
 
 from .abilities import AbilityCompiler
@@ -88,6 +88,7 @@ class _Compiler:
             "profile": workspace.profile,
             "durability": profile.durability,
             "flow": profile.flow,
+            **({} if profile.max_rounds is None else {"max_rounds": profile.max_rounds}),
             "models": {tier: model.model for tier, model in profile.models.items()},
             "roles": dict(profile.roles),
             "enforcement": workspace.enforcement,
@@ -105,7 +106,7 @@ class _Compiler:
             "clients": self._clients(),
             "approvals": _approvals(workspace),
             "secrets": dict(workspace.secrets),
-            "servers": {name: _server(server) for name, server in workspace.servers.items()},
+            **self._sections(),
             "seal": list(workspace.seal),
             "file_roots": list(workspace.file_roots),
             **self._workdocs(),
@@ -115,10 +116,17 @@ class _Compiler:
             **self._skills(),
             "instructions": {name: role.body for name, role in workspace.roles.items()},
             "agents": self._agents(),
-            "guides": guides.entries(workspace.guides, workspace.abilities),
             "plugins": self.linker.entries(),
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),
+        }
+
+    def _sections(self) -> dict[str, Any]:
+        """Return the members of features that read files of the workspace; without such files, they are empty."""
+        sections, abilities = self.workspace.sections, self.workspace.abilities
+        return {
+            owner.member: dict(sections[name].entries(abilities)) if name in sections else {}
+            for name, owner in read_owners().items()
         }
 
     def _skills(self) -> dict[str, Any]:
@@ -232,18 +240,3 @@ class _Compiler:
 def _approvals(workspace: Workspace) -> dict[str, Any]:
     runs = {} if workspace.run_expires_s is None else {"run_expires_s": workspace.run_expires_s}
     return {"expires_s": workspace.expires_s, **runs}
-
-
-def _server(server: ServerSource) -> dict[str, Any]:
-    """Return the entry of an MCP server. Its tools are abilities with entries of their own."""
-    return {
-        **server.connection_settings(),
-        "timeout_ms": server.timeout_ms,
-        "include": list(server.include),
-        "exclude": list(server.exclude),
-        "about": dict(server.about),
-        "listing": server.listing,
-        "offers": sorted(server.offers),
-        "left_out": dict(server.left_out),
-        "place": server.place,
-    }

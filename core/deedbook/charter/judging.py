@@ -24,6 +24,7 @@ from deedbook.policy.bound import DURABLE, RUN_REFERENCE_DIGEST, AbilityTable, B
 from deedbook.policy.charter import Charter, identity, is_asynchronous
 from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
+from deedbook.policy.kinds import KINDS
 from deedbook.policy.match import AbilityFacts
 
 from .linker import Linker, LoadedPlugin
@@ -264,8 +265,8 @@ class JudgingBinder:
         )
 
     def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":
-        """Return the test of zones for an ability of memory; ``None`` for any other."""
-        if entry["kind"] != "memory":
+        """Return the test of zones for an ability of a kind that has them; ``None`` for any other."""
+        if not KINDS[entry["kind"]].tools:
             return None
         from deedbook.policy.zones import zone_test
 

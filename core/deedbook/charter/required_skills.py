@@ -22,7 +22,7 @@ class RequiredSkills:
     def __init__(self, workspace: Workspace) -> None:
         self._required = workspace.required
         self._chosen = {pack.label: frozenset(pack.chosen) for pack in workspace.packs.values()}
-        self._links = frozenset(link for guide in workspace.guides.values() for link in guide.links)
+        self._links = frozenset(link for section in workspace.sections.values() for link in section.links())
         self._claimed: set[str] = set()
         policies = workspace.policies.values()
         self._named = frozenset([*(name for policy in policies for name in _conditions(policy)), *_zones(workspace)])

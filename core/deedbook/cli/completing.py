@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from deedbook.workspace.declarations import Workspace
 
 VARIABLE: Final = "_DEEDBOOK_COMPLETE"

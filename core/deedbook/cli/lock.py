@@ -72,14 +72,11 @@ def _check_servers(workspace: str, *, yes: bool) -> bool:
     from .common import survey
 
     found = survey(workspace)
-    if not found.servers:
-        return True
-    return Features(discover(), ["servers"]).all("before_lock", workspace=found, yes=yes)
+    return Features(discover(), found.sections).all("before_lock", workspace=found, yes=yes)
 
 
 def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first: bool) -> None:
-    from deedbook.format.report import pluralise
-    from deedbook.format.terminal import plain
+    from deedbook.format.terminal import plain, pluralise
 
     report_set_aside(opened.charter)
     changes = describe_changes(opened) if opened.previous else []  # a first charter has nothing to compare with

@@ -3,18 +3,19 @@
 Control characters are escaped before a terminal sees them.
 """
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from typing import Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
-from deedbook.format.errors import CODES, DomainError
 from deedbook.format.terminal import plain
+
+if TYPE_CHECKING:
+    from deedbook.format.errors import DomainError
 
 TAB: Final = 8
 _OUT: Final[ContextVar[TextIO | None]] = ContextVar("deedbook_stdout", default=None)
@@ -85,13 +86,15 @@ def report_error(text: str) -> None:
         click.echo(f"{mark} {plain(line)}", err=True)
 
 
-def format_error(error: DomainError) -> str:
+def format_error(error: "DomainError") -> str:
     """Return *error* as text with its code; it begins with what became of the call, if it was denied or waits."""
     return f"{error_prefix(error.code)}{error} [{error.code}]"
 
 
 def error_prefix(code: str) -> str:
     """Return the first words of an error with the stable *code*: whether it was denied, or waits for a person."""
+    from deedbook.format.errors import CODES
+
     if code == "NEEDS_HUMAN":
         return "waits for a person: "
     known = CODES.get(code)
@@ -100,6 +103,8 @@ def error_prefix(code: str) -> str:
 
 def as_json(value: Any) -> None:
     """Write *value* as JSON, indented on a terminal."""
+    import json
+
     say(escape_json(json.dumps(value, ensure_ascii=False, indent=2 if is_terminal(stdout()) else None)))
 
 
@@ -110,6 +115,8 @@ def escape_json(text: str) -> str:
 
 def _escape(char: str) -> str:
     """Return *char* as JSON may hold it; unprintable characters occur only inside strings, except for line breaks."""
+    import json
+
     return char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1].replace("\x7f", "\\u007f")
 
 

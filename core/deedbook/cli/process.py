@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn, Self, TextIO
+from typing import NoReturn, TextIO
 
 _PATIENCE = 5.0
 """Seconds for threads and exit functions of plugins after all output is written."""
@@ -96,39 +96,6 @@ def _cut_off(exit_now: Callable[[int], NoReturn], write: Callable[[int, bytes], 
     with suppress(OSError):
         write(2, b"a plugin keeps the process from ending (a thread, or an atexit function); it is ended now\n")
     exit_now(status or 1)
-
-
-class Deadline:
-    """Ends the process *seconds* after `begin` and prints the stack of each thread.
-
-    Use it as a context, which cancels the deadline at its end. *what* names the task that did not end.
-    """
-
-    def __init__(self, seconds: float, what: str) -> None:
-        self._watch = threading.Timer(seconds, self._cut_off)
-        self._watch.daemon = True
-        self._exit = os._exit  # a plugin may replace it
-        self._said = (
-            f"{what} did not end within {seconds:g} s after the request to stop; it is ended now. Its threads:\n"
-        )
-
-    def begin(self) -> None:
-        """Start the timer."""
-        self._watch.start()
-
-    def _cut_off(self) -> None:
-        import faulthandler
-
-        with suppress(OSError):
-            os.write(2, self._said.encode())
-            faulthandler.dump_traceback(2)
-        self._exit(1)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._watch.cancel()
 
 
 def _flush_stream(stream: TextIO, *, quiet: bool) -> bool:

@@ -11,11 +11,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from deedbook.format.errors import CODES, BindingError, DeedbookError, DomainError, fault
 from deedbook.plugins.commands import find_commands
 
 from .common import GlobalOptions, SuggestingGroup, as_command
@@ -23,35 +22,23 @@ from .completing import VARIABLE
 from .output import as_json, data_command, format_error, message, report_error
 from .process import flush, hold_streams, install_signal_handlers, leave
 
+if TYPE_CHECKING:
+    from deedbook.format.errors import DeedbookError, DomainError
+
 TRACEBACK: Final = "DEEDBOOK_TRACEBACK"
 """If this environment variable is set, an internal error prints its traceback."""
 INTERRUPTED: Final = 130
 
 OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "Begin": {
-            "init": "Begin a workspace: one file, or the whole starter.",
-            "new": "Begin a plugin of your own: `new plugin`.",
-            "doctor": "Check all that Deedbook stands on, and how to mend it.",
-            "plugins": "List what is installed, and who uses it.",
-            "completion": "Print the completion script for bash, zsh or fish.",
-        },
+        "Begin": {},
         "Do": {
             "run": "Take a request through hooks, skill and roles to an answer.",
             "resume": "Go on with a run that waits, or was interrupted.",
             "call": "Use one ability through the door, in a session of its own.",
             "approvals": "Show what waits for a person; approve, deny, or run it.",
         },
-        "Workspace": {
-            "abilities": "List what the workspace declares; `abilities show`.",
-            "registry": "Check what the workspace declares: `registry lint`.",
-            "route": "Rank abilities and documents for a prompt, with reasons.",
-            "skills": "List the skills; `skills show`, `skills lint`.",
-            "agents": "List the agents that have a card, and the roles.",
-            "hooks": "List the hooks, and test them.",
-            "policy": "List the policies, and test them.",
-            "lock": "Compile the charter, show what changed, and pin it.",
-        },
+        "Workspace": {"lock": "Compile the charter, show what changed, and pin it."},
         "Record": {"sessions": "List the sessions; `sessions close` ends an interrupted one."},
         "Proof": {
             "ledger": "Sign, import, correct and erase: what is done with ledgers.",
@@ -129,22 +116,31 @@ def _status(options: GlobalOptions) -> int:
     except (click.Abort, KeyboardInterrupt):
         report_error("interrupted")
         return INTERRUPTED
-    except DeedbookError as problem:
-        return _report_failure(problem, options)
     except BrokenPipeError:
         return 1
-    except OSError as problem:
+    except Exception as problem:  # noqa: BLE001 - every failure is reported in one line
+        return _report_problem(problem, options)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _report_problem(problem: Exception, options: GlobalOptions) -> int:
+    """Report why a command failed; raises *problem* if it is an internal error and `TRACEBACK` is set."""
+    from deedbook.format.errors import DeedbookError, fault
+
+    if isinstance(problem, DeedbookError):
+        return _report_failure(problem, options)
+    if isinstance(problem, OSError):
         why = f"{problem.strerror or problem}: {problem.filename or ''}".rstrip(": ")
         report_error(why)
         _as_json(options, [fault("FAILED", why)])
         return 1
-    except Exception as problem:  # noqa: BLE001 - every failure is reported in one line
-        return _report_internal_error(problem, options)
-    return outcome if isinstance(outcome, int) else 0
+    return _report_internal_error(problem, options)
 
 
 def _report_internal_error(problem: Exception, options: GlobalOptions) -> int:
     """Report a missing distribution or an internal error; raises *problem* if `TRACEBACK` is set."""
+    from deedbook.format.errors import BindingError, fault
+
     missing = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
     if missing.startswith("deedbook_"):
         owner = missing.replace("_", "-")
@@ -160,6 +156,8 @@ def _report_internal_error(problem: Exception, options: GlobalOptions) -> int:
 
 def _report_usage_error(problem: click.ClickException, options: GlobalOptions) -> int:
     """Report a wrong use of the command, and where to find help."""
+    from deedbook.format.errors import fault
+
     ctx = problem.ctx if isinstance(problem, click.UsageError) else None
     if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
         click.echo(ctx.get_help(), err=True)
@@ -174,8 +172,10 @@ def _report_usage_error(problem: click.ClickException, options: GlobalOptions) -
     return problem.exit_code
 
 
-def _report_failure(problem: DeedbookError, options: GlobalOptions) -> int:
+def _report_failure(problem: "DeedbookError", options: GlobalOptions) -> int:
     """Report every error; also as JSON with ``--json``."""
+    from deedbook.format.errors import CODES, fault
+
     for error in problem.errors:
         report_error(format_error(error))
     _as_json(options, problem.errors)
@@ -184,7 +184,7 @@ def _report_failure(problem: DeedbookError, options: GlobalOptions) -> int:
     return known.exit if known else 1
 
 
-def _as_json(options: GlobalOptions, errors: Sequence[DomainError]) -> None:
+def _as_json(options: GlobalOptions, errors: Sequence["DomainError"]) -> None:
     """Print the errors as the only JSON document with ``--json``."""
     if options.json:
         told = [{"code": error.code, "message": error.message, "place": error.place} for error in errors]

@@ -3,16 +3,17 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self, TypeVar
+from typing import Final
 
 import click
 
 from deedbook.contract import Event, Object
 from deedbook.format.event_text import show
+from deedbook.format.families import RUN_ENDS
 from deedbook.format.terminal import plain, short
 
 from .output import is_terminal, message, wants_colours
@@ -28,10 +29,6 @@ _STEPS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 _WIDTH: Final = 70
-_EVERY: Final = 0.2
-_OFTEN: Final = 20_000
-_SECONDS: Final = 0.5
-T = TypeVar("T")
 
 
 def shows_progress() -> bool:
@@ -39,79 +36,14 @@ def shows_progress() -> bool:
     return is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
 
 
-class ProgressCounter:
-    """Shows the number of processed items on one line of a terminal, and removes the line at the end."""
-
-    def __init__(self, what: str) -> None:
-        self._what, self._count, self._shown = what, 0, time.monotonic()
-        self._visible = shows_progress()
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the line."""
-        if self._visible and self._count >= _OFTEN:
-            self._write("\r\x1b[K")
-
-    def __call__(self, things: Iterable[T]) -> Iterator[T]:
-        """Yield *things* and count them."""
-        if not self._visible:
-            yield from things
-            return
-        for thing in things:
-            self._count += 1
-            if not self._count % _OFTEN and time.monotonic() - self._shown >= _SECONDS:
-                self._shown = time.monotonic()
-                self._write(f"\r{self._count:,} {self._what}\x1b[K")
-            yield thing
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError):  # the terminal may be closed
-            click.echo(text, err=True, nl=False)
-
-
 def show_step(event: Event) -> None:
     """Show *event* if it is a step of the session."""
     step = _STEPS.get(event.type)
-    if step:
+    if step and event.payload.get("to") not in RUN_ENDS:
         word, member = step
         line = plain(f"· {word:<6} {short(show(event.payload.get(member, '')), _WIDTH)}")
         with suppress(OSError):  # the terminal may be closed; the session continues
             click.echo(click.style(line, dim=True) if wants_colours(sys.stderr) else line, err=True)
-
-
-class ReadProgress:
-    """Shows how much of *total* bytes was read, on one line of a terminal; use it as a context."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._read, self._said = max(total, 1), 0, time.monotonic()
-        self._shown = False
-
-    def __call__(self, size: int) -> None:
-        """Add *size* bytes that were read."""
-        self._read += size
-        now = time.monotonic()
-        if now - self._said >= _EVERY and shows_progress():
-            self._said, self._shown = now, True
-            self._show(f"verifying: {min(100, 100 * self._read // self._total)} % of {_format_size(self._total)}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            self._show("")
-
-    def _show(self, text: str) -> None:
-        with suppress(OSError):
-            click.echo(f"\r{text}\x1b[K", err=True, nl=False)
-
-
-def _format_size(size: int) -> str:
-    """Return a number of bytes in KiB or MiB."""
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{max(size >> 10, 1)} KiB"
 
 
 class ApprovalNotice:

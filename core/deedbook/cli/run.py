@@ -13,11 +13,17 @@ MAX_BYTES = 1024 * 1024
 @click.argument("prompt", nargs=-1, required=True)
 @profile_option
 @principal_option
+@click.option(
+    "--mode",
+    type=click.Choice(("interactive", "autofix", "report-only", "headless")),
+    default="interactive",
+    help="What hooks, policies and flows see as the mode of the session.",
+)
 @wait_option
 @json_option
 @click.pass_obj
 def command(
-    options: GlobalOptions, prompt: tuple[str, ...], profile: str | None, principal: str | None, wait: float
+    options: GlobalOptions, prompt: tuple[str, ...], profile: str | None, principal: str | None, mode: str, wait: float
 ) -> int:
     """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input.
 
@@ -26,7 +32,7 @@ def command(
     from .execution import execute, reply_ending, session_starter
 
     text = _text(prompt)
-    begin = session_starter("run", principal, wait)
+    begin = session_starter("run", principal, wait, mode)
     return execute(options, begin, lambda session: reply_ending(session.run(text)), profile=profile)
 
 

@@ -159,7 +159,7 @@ def _with_interrupted(problem: "LedgerError", state: "Path") -> "LedgerError":
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
     from deedbook.format.reader import list_interrupted
-    from deedbook.format.report import few
+    from deedbook.format.terminal import few
 
     if problem.error.code != "SESSION_ENDED":
         return problem

@@ -7,18 +7,21 @@ for Deedbook's own features; the charter then pins its code. Removing payloads a
 installed feature. Private until 1.0.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final, Literal
 
 import attrs
 import pluggy
 
-from .plugins import EventType, Object
+from .plugins import EventType, Object, Routes
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
 featureimpl = pluggy.HookimplMarker(PROJECT)
+
+_MOST_FAULTS: Final = 20
+"""The most faults of one kind that ``deedbook doctor`` lists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +34,23 @@ class FeatureSpec:
 
     settings: Object = attrs.field(factory=lambda: {"type": "object", "additionalProperties": False})
     records: Mapping[str, EventType] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Check:
+    """A check of ``deedbook doctor``: its *name* and *level*, what was *found*, and how to *fix* what is wrong."""
+
+    name: str
+    level: Literal["ok", "note", "fault"]
+    found: str
+    fix: str = ""
+
+
+def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
+    """Yield the first of many faults of one kind, and the number of the others."""
+    yield from faults[:_MOST_FAULTS]
+    if (more := len(faults) - _MOST_FAULTS) > 0:
+        yield Check(faults[0].name, "fault", f"{more} more faults of this kind", "deedbook verify")
 
 
 class FeatureHooks:
@@ -48,6 +68,23 @@ class FeatureHooks:
     @featurespec
     def client_problems(self, client: Any) -> Iterable[tuple[str, str]]:
         """Return the problems of a client's section under ``agents:``, each as JSON pointer and message."""
+        raise NotImplementedError
+
+    @featurespec
+    def read_section(self, reader: Any, tree: Any, document: Any, roots: Sequence[str]) -> Any:
+        """Read the section of the feature's name and its files in ``.system`` (``known/sections.json`` lists both).
+
+        *reader* reads files of *tree* and collects faults, *document* is ``deedbook.yaml``, or ``None``.
+        *roots* are the folders under the feature's name in ``roots:``.
+        Return a `deedbook.workspace.declarations.FeatureSection`: abilities, and the member of the charter.
+        """
+
+    @featurespec
+    def rank_routes(self, data: Object) -> Routes:
+        """Return the targets for prompts that `Host.catalogue` gives to hooks.
+
+        *data* is what `deedbook.policy.callers.route_data` returns.
+        """
         raise NotImplementedError
 
     @featurespec
@@ -91,8 +128,8 @@ class FeatureHooks:
         """
 
     @featurespec
-    def examine(self, workspace: Any) -> Iterable[Any]:
-        """Return checks (`deedbook.cli.health.Check`) for ``deedbook doctor``."""
+    def examine(self, workspace: Any) -> Iterable[Check]:
+        """Return checks for ``deedbook doctor``."""
         raise NotImplementedError
 
     @featurespec

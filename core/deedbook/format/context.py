@@ -125,7 +125,7 @@ class ExecutionLog(Sequence[LogEntry]):
         return f"ExecutionLog({self[:]!r})"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class RunContext:
     """The state of one run and the artifact of each stage that it has passed.
 
@@ -177,7 +177,7 @@ def advance(context: RunContext | None, event_type: str, payload: Object, *, run
     if event_type == "context.noted":
         return _note(context, payload)
     if event_type == "context.resumed":
-        return _resume(context)
+        return _resume(context, payload.get("state"))
     return _move(context, event_type, payload)
 
 
@@ -198,7 +198,7 @@ def _move(context: RunContext, event_type: str, payload: Object) -> Result[RunCo
     if move.keeps == "attempt":
         return _execute(context, payload["attempt"])
     left = context.state if move.to == "NEEDS_HUMAN" else None
-    return Ok(attrs.evolve(context, state=move.to, waiting=left, **{move.keeps: payload[move.keeps]}))
+    return Ok(_changed(context, state=move.to, waiting=left, **{move.keeps: payload[move.keeps]}))
 
 
 def _create(context: RunContext | None, payload: Object, run: str) -> Result[RunContext]:
@@ -214,20 +214,29 @@ def _note(context: RunContext, payload: Object) -> Result[RunContext]:
     if not {"event_type", "data"} <= payload.keys():
         return _refuse("context.noted", 'the payload needs "event_type" and "data"')
     note = LogEntry(payload["event_type"], payload["data"])
-    return Ok(attrs.evolve(context, log=context.log.add(note)))
+    return Ok(_changed(context, log=context.log.add(note)))
 
 
-def _resume(context: RunContext) -> Result[RunContext]:
+def _resume(context: RunContext, state: Json) -> Result[RunContext]:
     if context.waiting is None:
         return _refuse_state(context, "context.resumed", frozenset({"NEEDS_HUMAN"}))
-    return Ok(attrs.evolve(context, state=context.waiting, waiting=None, reason=None))
+    if state != context.waiting and not isinstance(state, Mapping):
+        return _refuse("context.resumed", f"the run waits in {context.waiting}, not in {state!r}")
+    return Ok(_changed(context, state=context.waiting, waiting=None, reason=None))
 
 
 def _execute(context: RunContext, attempt: Json) -> Result[RunContext]:
     due = context.attempts + 1
     if isinstance(attempt, int) and attempt != due:
         return _refuse("context.executing", f"attempt {attempt} does not follow attempt {context.attempts}")
-    return Ok(attrs.evolve(context, state="EXECUTING", attempts=due))
+    return Ok(_changed(context, state="EXECUTING", attempts=due))
+
+
+def _changed(context: RunContext, **changes: Any) -> RunContext:
+    """Return *context* with *changes*; `attrs.evolve` takes as long as the rest of a transition."""
+    made = object.__new__(RunContext)
+    vars(made).update(vars(context), **changes)
+    return made
 
 
 def _refuse_state(context: RunContext, event_type: str, since: frozenset[str]) -> Err:
@@ -249,7 +258,8 @@ class RunContexts(Mapping[str, RunContext]):
     def __init__(self) -> None:
         self.latest: RunContext | None = None
         self._contexts: dict[str, RunContext] = {}
-        self._reports: dict[str, Object] = {}
+        self._reports: dict[tuple[str, str], Object] = {}
+        self._first_version: set[str] = set()
 
     @property
     def latest_state(self) -> str | None:
@@ -269,26 +279,31 @@ class RunContexts(Mapping[str, RunContext]):
         """Apply one ``context.*`` event; an `Err` for an illegal transition."""
         run, payload = event.parent or "", event.payload
         if event.type == "context.verifying" and payload.get("schema_version") == "v2":
-            report = self._reports.pop(str(payload.get("report")), None)
+            report = self._reports.pop((run, str(payload.get("report"))), None)
             if report is None:
-                return _refuse(event.type, f"no {REPORT} has the span {payload.get('report')!r}")
+                return _refuse(event.type, f"no {REPORT} has the span {payload.get('report')!r} in this run")
             payload = {**payload, "report": report}
         outcome = advance(self._find(run, event), event.type, payload, run=run)
         if isinstance(outcome, Ok):
             self.latest = self._contexts[outcome.value.run] = outcome.value
+            if event.type == "context.created" and "schema_version" not in payload:
+                self._first_version.add(run)
         return outcome
 
     def keep_report(self, event: Event) -> None:
-        """Keep a report until ``context.verifying`` names it."""
-        self._reports[event.span] = event.payload
+        """Keep a report until a ``context.verifying`` of its run names it."""
+        self._reports[event.parent or "", event.span] = event.payload
 
     def _find(self, run: str, event: Event) -> RunContext | None:
-        """Return the context of *run*; events of version 1 may stand elsewhere, then the latest context is meant."""
-        found = self._contexts.get(run)
-        old = "schema_version" not in event.payload
-        if old and event.type == "context.created":
-            return self.latest if self.latest is not None and self.latest.state in LIVE else None
-        return self.latest if old and found is None else found
+        """Return the context of *run*.
+
+        In version 1 a session had one context at a time, and its events could stand elsewhere.
+        """
+        latest, found = self.latest, self._contexts.get(run)
+        if event.type == "context.created":
+            one = latest if latest is not None and latest.state in LIVE else None
+            return one if "schema_version" not in event.payload else found
+        return latest if found is None and latest is not None and latest.run in self._first_version else found
 
 
 class ContextFold:
@@ -412,7 +427,7 @@ class Recorder:
         raw = _admit(payload)
         with self._lock:
             left = self._advance(event_type, decode(raw))
-            self._append(event_type, decode(raw))
+            self._append(event_type, payload)
             self._context = left
 
     def _advance(self, event_type: str, payload: Object) -> RunContext:

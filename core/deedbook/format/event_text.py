@@ -37,19 +37,6 @@ def _from_template(text: str) -> Callable[[Object], str]:
     return lambda payload: _MEMBER.sub(lambda match: show(payload.get(match[1], "")), text)
 
 
-def tell(event: Event, declared: DeclaredTypes = NOTHING_DECLARED) -> str | None:
-    """Return *event* as a line of a transcript: time, actor, text; ``None`` for an event that changed nothing.
-
-    Messages of people and agents are complete, data is truncated.
-    """
-    who = _WHO.get(event.type, event.type)
-    if event.type in _SILENT or (event.type in _GATES and event.payload.get("decision") == "allow"):
-        return None
-    if event.type in _SPOKEN and EXCISED_KEY not in event.payload:
-        return plain(f"{event.ts[11:23]} {who}: {_SAY[event.type](event.payload)}")
-    return plain(f"{event.ts[11:23]} {who}: {summary(event, declared)}")
-
-
 def show(value: Any) -> str:
     """Return a JSON value as text: a string unchanged, a sealed value by its size, anything else compact."""
     if isinstance(value, str):
@@ -272,10 +259,6 @@ def _memory(why: str) -> Callable[[Object], str]:
     return tell_entry
 
 
-_GATES: Final = frozenset({"hook.fired", "policy.check"})
-_SILENT: Final = frozenset({"context.noted"})
-_SPOKEN: Final = frozenset({"user.message", "agent.reply"})
-_WHO: Final[Mapping[str, str]] = MappingProxyType({"user.message": "user", "agent.reply": "agent"})
 _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
     {
         "session.start": _session_start,

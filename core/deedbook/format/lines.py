@@ -4,11 +4,19 @@ import io
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeAlias
 
-from .report import TornBytes
+import attrs
 
 Watch: TypeAlias = Callable[[int], None]
 """Called with the number of further bytes read."""
 BLOCK: Final = 1 << 17
+
+
+@attrs.frozen
+class TornBytes:
+    """Bytes after the last complete line: their *offset* in the file and how many there are."""
+
+    offset: int
+    size: int
 
 
 class Blocks(Protocol):

@@ -23,10 +23,12 @@ MAX_SIGNATURES: Final = 100
 
 ED25519: Final = b"\x01"
 """The algorithm of a key that signs a note's text unchanged."""
+COSIGNATURE: Final = b"\x04"
+"""The algorithm of a witness's key, which signs a time with the text."""
 _PRIVATE: Final = "PRIVATE+KEY+"
 _KEY: Final = re.compile(r"([^+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44})")
 _LINE: Final = re.compile("— ([^ ]+) ([A-Za-z0-9+/]+={0,2})")
-_ALGORITHMS: Final = {ED25519: "which is Ed25519", b"\x04": "which is an Ed25519 key of a witness"}
+_ALGORITHMS: Final = {ED25519: "which is Ed25519", COSIGNATURE: "which is an Ed25519 key of a witness"}
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
 
 
@@ -69,6 +71,28 @@ class VerifierKey:
 
     def __str__(self) -> str:
         return f"{self.name}+{self.id}+{b64encode(self.ALGORITHM + self.public).decode()}"
+
+
+@attrs.frozen
+class WitnessKey(VerifierKey):
+    """The public half of a key that cosigns checkpoints (c2sp.org/tlog-cosignature)."""
+
+    ALGORITHM: ClassVar[bytes] = COSIGNATURE
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the line that `str` makes; also a plain Ed25519 key, which some witnesses publish.
+
+        Raises `SignatureError` (``KEY_INVALID``).
+        """
+        try:
+            return super().parse(text)
+        except SignatureError as problem:
+            try:
+                plain = VerifierKey.parse(text)
+            except SignatureError:
+                raise problem from None
+        return cls(plain.name, plain.public)
 
 
 class SigningKey:

@@ -5,11 +5,10 @@ A reader beside a writer sees whole lines only: it stops at the last newline. `v
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fcntl import LOCK_NB, LOCK_SH, flock
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import BinaryIO, Final, Literal, TypeAlias
 
 import attrs
@@ -18,7 +17,7 @@ from deedbook.contract import Event
 
 from .canonical import MAX_BYTES
 from .errors import DeedbookError, LedgerError, fault
-from .events import AFTER_END, FORMAT, HEADER, SESSION_ID, Line, split_line
+from .events import AFTER_END, SESSION_ID, Line, split_line
 from .files import Folder
 from .paths import LEDGER_FILE
 from .tail import find_tail, lines_from_end
@@ -29,7 +28,7 @@ SEALED: Final = "sealed"
 """The folder of a ledger's sealed values, beside it."""
 
 _VALUE: Final = re.compile(r"[0-9a-f]{64}")
-_LONGEST: Final = MAX_BYTES + 65536
+LONGEST: Final = MAX_BYTES + 65536
 
 
 @attrs.frozen
@@ -53,19 +52,18 @@ class SessionSummary:
 
 
 def read(source: str | Path | Folder) -> Iterator[Event]:
-    """Yield the events of a ledger: its file, or its folder; events of an older form are upcast.
+    """Yield the events of a ledger of the present form: its file, or its folder.
 
-    A file of an older form may hold several sessions: ``FILE#SESSION`` names one. Lines are split on the newline alone;
-    bytes after the last one are not read. A whole line that is no event raises `LedgerError` (``LEDGER_UNSOUND``), a
-    file of several sessions without a name ``SESSION_NOT_NAMED``, a missing file `FileNotFoundError`.
+    Lines are split on the newline alone; bytes after the last one are not read. A whole line that is no event raises
+    `LedgerError` (``LEDGER_UNSOUND``), a missing file `FileNotFoundError`.
     """
     if isinstance(source, Folder):
-        yield from _events(source.open(LEDGER_FILE), f"{source.path}/{LEDGER_FILE}", None)
+        yield from _events(source.open(LEDGER_FILE), f"{source.path}/{LEDGER_FILE}")
         return
-    path, session = _parted(source)
+    path = Path(source)
     path = path / LEDGER_FILE if path.is_dir() else path
     with Folder.at(path.parent) as folder:
-        yield from _events(folder.open(path.name), str(path), session)
+        yield from _events(folder.open(path.name), str(path))
 
 
 class Follower:
@@ -91,7 +89,7 @@ class Follower:
         elif seen.st_size <= self._end:
             return
         self._file.seek(self._end)
-        for raw in _lines(self._file, self._place):
+        for raw in read_lines(self._file, self._place):
             line = split_line(raw, place=self._place)
             sound = line.sound or (self._gaps and line.excised)
             before = self._head(line.session_id) if callable(self._head) else self._head
@@ -124,95 +122,10 @@ class Follower:
         self._file.close()
 
 
-def _events(file: BinaryIO, name: str, session: str | None) -> Iterator[Event]:
+def _events(file: BinaryIO, name: str) -> Iterator[Event]:
     with file:
-        form = _form_of(file.readline(_LONGEST))
-        file.seek(0)
-        if form != FORMAT:
-            yield from _old_events(file, name, form, session)
-            return
-        for seq, raw in enumerate(_lines(file, name)):
+        for seq, raw in enumerate(read_lines(file, name)):
             yield _event(raw, f"{name}:{seq + 1}")
-
-
-def _parted(source: str | Path) -> tuple[Path, str | None]:
-    """Return the file that *source* names, and the session in it where it is ``FILE#SESSION``."""
-    if "#" not in str(source):
-        return Path(source), None
-    from .upcasting.naming import split_source
-
-    return split_source(source)
-
-
-def _form_of(first: bytes) -> str:
-    """Return the form of a ledger by its *first* line."""
-    if HEADER.match(first):
-        return FORMAT
-    from .upcasting.recognition import form_of
-
-    return form_of(first)
-
-
-def _old_events(file: BinaryIO, name: str, form: str, session: str | None) -> Iterator[Event]:
-    """Yield the events of one session of a file of an older *form*, numbered by themselves."""
-    if session is None:
-        found = old_sessions(file, name, form)
-        if len(found) > 1:
-            raise LedgerError(fault("SESSION_NOT_NAMED", _several(name, list(found)), place=name))
-        file.seek(0)
-    from .upcasting.table import UPCASTERS
-
-    seq = 0
-    for number, raw in enumerate(_lines(file, name), 1):
-        of, event = UPCASTERS.event(raw, form, seq, f"{name}:{number}")
-        if session in (None, of):
-            seq += 1
-            yield event
-    if session is not None and not seq:
-        raise LedgerError(fault("SESSION_NOT_FOUND", f"no session {session!r} is in the file", place=name))
-
-
-def sessions_in(path: Path) -> list[str]:
-    """Return the ids of the sessions in a file of an older form; none for a ledger of the present form.
-
-    Raises as `read` does.
-    """
-    with Folder.at(path.parent) as folder, folder.open(path.name) as file:
-        form = _form_of(file.readline(_LONGEST))
-        file.seek(0)
-        return [] if form == FORMAT else list(old_sessions(file, str(path), form))
-
-
-def old_sessions(file: BinaryIO, name: str, form: str, *, lenient: bool = False) -> dict[str, SessionSummary]:
-    """Return the sessions of a *file* of an older *form* in their order; raises `LedgerError` as `read` does.
-
-    With *lenient*, unreadable lines are skipped.
-    """
-    from .upcasting.table import UPCASTERS
-
-    found: dict[str, SessionSummary] = {}
-    for number, raw in enumerate(_lines(file, name), 1):
-        try:
-            of, event = UPCASTERS.event(raw, form, 0, f"{name}:{number}")
-        except LedgerError:
-            if lenient:
-                continue
-            raise
-        before = found.get(of) or SessionSummary(of, "interrupted", event.ts)
-        state = _STATES_AFTER.get(event.type, before.state)
-        found[of] = attrs.evolve(before, state=state, latest=event.ts, events=before.events + 1)
-    return found
-
-
-_STATES_AFTER: Final[Mapping[str, State]] = MappingProxyType(
-    {"session.end": "ended", "system.boot": "interrupted", "system.shutdown": "ended"}
-)
-"""The state of a session of an older form after certain events; seed 002's system boots and shuts down repeatedly."""
-
-
-def _several(name: str, ids: list[str]) -> str:
-    some = ", ".join(f"{Path(name).name}#{each}" for each in ids[:5])
-    return f"it holds {len(ids)} sessions; name one: {some}{', …' if len(ids) > 5 else ''}"
 
 
 def _event(raw: bytes, place: str) -> Event:
@@ -223,11 +136,12 @@ def _event(raw: bytes, place: str) -> Event:
         raise LedgerError(fault("LEDGER_UNSOUND", "a payload that is no JSON; verify the file", place=place)) from None
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    while (line := file.readline(_LONGEST)).endswith(b"\n"):
+def read_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield the whole lines of *file*, which errors call *name*; raises `LedgerError` for a line that is too long."""
+    while (line := file.readline(LONGEST)).endswith(b"\n"):
         yield line
-    if len(line) == _LONGEST and any(b"\n" in more for more in iter(lambda: file.read(_LONGEST), b"")):
-        raise LedgerError(fault("LEDGER_UNSOUND", f"a line of more than {_LONGEST} bytes; verify the file", place=name))
+    if len(line) == LONGEST and any(b"\n" in more for more in iter(lambda: file.read(LONGEST), b"")):
+        raise LedgerError(fault("LEDGER_UNSOUND", f"a line of more than {LONGEST} bytes; verify the file", place=name))
 
 
 def list_sessions(state: Folder) -> list[SessionSummary]:

@@ -156,7 +156,7 @@ def _loaded(folder: Path) -> Schemas:
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder of the kernel's own data: ``schemas``, ``starter``…, beside the package or in the checkout."""
+    """Return the folder of the kernel's own data, ``schemas`` or ``known``, beside the package or in the checkout."""
     package = Path(__file__).parents[1]
     checkout = package.parent.parent
     for folder in (package / "data" / name, checkout / name):

@@ -8,13 +8,12 @@ from typing import Final
 import attrs
 
 from deedbook.format.canonical import decode
+from deedbook.format.checkpoints import CHECKPOINT, Checkpoint, SignedCheckpoint, origin_of
 from deedbook.format.errors import FileRefused, LedgerError, SignatureError, fault
 from deedbook.format.events import MAX_PAYLOAD, split_line
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, SignedCheckpoint, origin_of
 from deedbook.format.notes import MAX_TEXT, Note
 from deedbook.format.paths import CHECKPOINT_FILE, LEDGER_FILE
-from deedbook.format.proofs import Checkpoint
 from deedbook.format.tail import find_tail, lines_from_end
 
 _TYPE: Final = b'"event_type":"ledger.checkpoint"'
@@ -41,21 +40,6 @@ def read_newest(state: Folder) -> NewestCheckpoint | None:
     except (FileRefused, SignatureError, UnicodeDecodeError) as problem:
         why = f"is no signed checkpoint ({problem}); restore it from a copy. `deedbook verify` shows what the log holds"
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{state.path}/{CHECKPOINT_FILE}")) from None
-
-
-def update_newest(state: Folder, note: str) -> bool:
-    """Write *note* to the file if it has more than the present one: a larger log, or more signatures of the same.
-
-    The caller keeps others from writing (`WorkspaceLedger.exclusive`). Returns whether it was written; raises
-    `OSError`, `LedgerError`, `SignatureError`.
-    """
-    made, before = Note.parse(note), read_newest(state)
-    size = Checkpoint.parse(made.text).size
-    known = (before.checkpoint.size, len(before.note.signatures)) if before else (-1, 0)
-    if (size, len(made.signatures)) <= known:
-        return False
-    state.replace(CHECKPOINT_FILE, note.encode(), mode=0o600)
-    return True
 
 
 def refuse_cut(state: Folder) -> None:

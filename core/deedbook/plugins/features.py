@@ -112,6 +112,13 @@ class Features:
         for _, ask in self._answers(moment):
             yield from ask(**given)
 
+    def ask(self, moment: str, **given: Any) -> Any:
+        """Return the answer of the first feature that gives one; raises `BindingError` if none does."""
+        for _, ask in self._answers(moment):
+            return ask(**given)
+        names = ", ".join(name for name, _ in self._manager.list_name_plugin())
+        raise BindingError(fault("PLUGIN_BROKEN", f"feature {names} does not implement {moment}"))
+
     def all(self, moment: str, **given: Any) -> bool:
         """Call the features in turn until one returns false; return whether none did. Raises the first error."""
         return all(ask(**given) for _, ask in self._answers(moment))

@@ -53,7 +53,8 @@ class HookProcess:
         return {"id": message["id"], **found}
 
     def _load(self, setup: Mapping[str, Any]) -> Callable[..., Any]:
-        offer = discover().find("hook", setup["name"])
+        catalogue = discover()
+        offer = catalogue.find("hook", setup["name"])
         if (offer.distribution, offer.version, offer.digest) != (
             setup["distribution"],
             setup["version"],
@@ -62,7 +63,9 @@ class HookProcess:
             raise RuntimeError(f"{offer} is not the code that the charter names; run: deedbook lock")
         folder = self._held.enter_context(Folder.at(Path(setup["root"])))
         routes = partial(setup.__getitem__, "routes") if "routes" in setup else None
-        host = WorkspaceHost(folder, setup["roots"], setup["hidden"], setup["secrets"], routes=routes)
+        host = WorkspaceHost(
+            folder, setup["roots"], setup["hidden"], setup["secrets"], routes=routes, catalogue=catalogue
+        )
         self._event, self._mask = setup["event"], host.mask
         return adapt_method(self._event, find_implementation(offer, load(offer)(setup["settings"], host), self._event))
 

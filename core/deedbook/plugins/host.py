@@ -16,11 +16,15 @@ from deedbook.format.files import Conflict, Folder
 from deedbook.format.schema import Schemas, suggest
 from deedbook.format.sealed import Sealer
 
+from .plugins import Catalogue
+
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Path components at and below which no tool writes, in any case."""
 NEVER_READ: Final = (".env", ".git")
 """Names that are not even read, including names that begin like the first: secrets are kept there."""
 
+ROUTING: Final = "routing"
+"""The feature that ranks the targets for prompts."""
 LIMIT: Final = 1_048_576
 """How many bytes a program may write to each of its outputs by default."""
 
@@ -100,7 +104,7 @@ class WorkspaceHost:
     read (the state), *secrets* the declared values by name (``None`` where there is none), *schemas* the kernel's own.
     *workers* returns the runner of programs; without it none runs, because the charter is still being compiled.
     *variables* names the environment variable of each secret. *routes* returns the result of
-    `routing.routes.route_data`, if there is a charter.
+    `policy.callers.route_data`, if there is a charter. *catalogue* are the installed plugins, found again if left out.
     """
 
     def __init__(  # noqa: PLR0913 - what a workspace has, mostly given by name
@@ -113,6 +117,7 @@ class WorkspaceHost:
         workers: Callable[[], ProgramRunner] | None = None,
         variables: Mapping[str, str] | None = None,
         routes: Callable[[], Mapping[str, Any]] | None = None,
+        catalogue: Catalogue | None = None,
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
@@ -125,6 +130,7 @@ class WorkspaceHost:
         self._sharing = Lock()
         self._shared: dict[str, Any] = {}
         self._routes = routes
+        self._catalogue = catalogue
         self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
@@ -136,11 +142,6 @@ class WorkspaceHost:
     def workers(self) -> ProgramRunner | None:
         """What runs programs, unless the charter is still being compiled."""
         return self._workers() if self._workers else None
-
-    @property
-    def runs_programs(self) -> bool:
-        """Whether plugins may run programs; nothing is started by asking."""
-        return self._workers is not None
 
     def terms(self, named: set[str]) -> dict[str, Any]:
         """Return, as JSON, the terms of a smaller host in another process, with the *named* secrets that are set."""
@@ -211,9 +212,12 @@ class WorkspaceHost:
 
     def catalogue(self) -> Routes:
         """Return the targets for prompts, computed at each call."""
-        from deedbook.plugins.routing.routes import CharterRoutes
+        from deedbook.plugins.features import Features
+        from deedbook.plugins.plugins import discover
 
-        return CharterRoutes(self.route_data())
+        features = Features(self._catalogue or discover(), [ROUTING])
+        made: Routes = features.ask("rank_routes", data=self.route_data())
+        return made
 
     def route_data(self) -> Mapping[str, Any]:
         """Return the data of the catalogue as JSON; raises `Failed`."""

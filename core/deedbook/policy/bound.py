@@ -13,6 +13,7 @@ from deedbook.format.schema import Validator
 
 from .conditions import lookup
 from .gates import BoundGate
+from .kinds import KINDS
 
 if TYPE_CHECKING:
     from .path_mapping import ServerPaths
@@ -200,27 +201,17 @@ def no_persona(name: str, card: Mapping[str, Any]) -> str:
 
 def event_names(kind: str, name: str) -> EventNames:
     """Return the event names of an ability's calls; members are in canonical order."""
-    quoted = canonical.encode(name)
-    if kind == "model":
-        head = b'{"ability":%b,' % quoted
-        return EventNames(
-            "llm.request", "llm.response", "llm.error", "agent", "ability",
-            head + b'"request":', b"}", head + b'"response":', head + b'"late":true,"response":', b"}",
-        )  # fmt: skip
-    if kind == "flow":
-        head, tail = b'{"flow":%b,' % quoted, b',"flow":%b}' % quoted
-        return EventNames(
-            "flow.call", "flow.result", "flow.error", "runtime", "flow",
-            b'{"args":', tail, head + b'"result":', head + b'"late":true,"result":', b"}",
-        )  # fmt: skip
-    if kind == "memory":
-        head = b'{"ability":%b,' % quoted
-        return EventNames(
-            "memory.call", "memory.result", "memory.error", "runtime", "ability",
-            head + b'"args":', b"}", head + b'"result":', head + b'"late":true,"result":', b"}",
-        )  # fmt: skip
-    tail = b',"tool_name":%b}' % quoted
+    row = KINDS[kind]
+    subject = b'"%b":%b' % (row.named.encode(), canonical.encode(name))
+    given, answer = (b'"%b":' % member.encode() for member in (row.given, row.answer))
+
+    def around(first: str, members: bytes) -> tuple[bytes, bytes]:
+        """Return the bytes around a value that follows *members*, of which *first* is the first."""
+        is_behind = row.named < first
+        return (b"{%b,%b" % (subject, members), b"}") if is_behind else (b"{%b" % members, b",%b}" % subject)
+
+    late, _ = around("late", b'"late":true,' + answer)
     return EventNames(
-        "tool.call", "tool.result", "tool.error", "tool", "tool_name",
-        b'{"args":', tail, b'{"result":', b'{"late":true,"result":', tail,
+        row.intent, row.result, row.error, row.actor, row.named,
+        *around(row.given, given), around(row.answer, answer)[0], late, around(row.answer, answer)[1],
     )  # fmt: skip

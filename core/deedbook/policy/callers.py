@@ -3,7 +3,7 @@
 Live runs and later judging both get their callers here.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -19,6 +19,7 @@ from .match import Match
 
 OVER: Final = Scope("a call that is over", frozenset(), frozenset())
 """The scope of a call that has its outcome: nothing is allowed."""
+_BRANCH: Final = ", and the branch"
 
 
 PLAIN: Final = "mcp"
@@ -78,18 +79,32 @@ def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_
     return client_of(name, document, via=via, on_behalf_of=on_behalf_of)
 
 
-def session_caller(principal: Principal, bindings: Bindings) -> Caller:
-    """Return the caller of a session of *principal*: a person, who may use everything, or a client."""
+def session_caller(principal: Principal, bindings: Bindings, mode: str = "interactive") -> Caller:
+    """Return the caller of a session of *principal* in *mode*: a person, who may use everything, or a client."""
     if not principal.id.startswith(AGENT):
-        return Caller(principal=principal, actor="user", scope=EVERYTHING)
+        return Caller(principal=principal, actor="user", scope=EVERYTHING, mode=mode)
     scope = _exposed(principal.id.removeprefix(AGENT), bindings.charter.document)
-    return Caller(principal=principal, actor="agent", scope=scope)
+    return Caller(principal=principal, actor="agent", scope=scope, mode=mode)
 
 
 def exposed_abilities(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     """Return the tools and flows available to each client of a charter's *document*, by its principal."""
     names = (PLAIN, *document.get("clients", {}))
     return {f"{AGENT}{name}": _exposed(name, document).names or frozenset() for name in names}
+
+
+def route_data(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    """Return, as JSON, the part of a charter's *document* that ranking needs.
+
+    *scopes* names, by the principal of each client, the abilities that are available to it.
+    """
+    abilities = {
+        name: {part: entry[part] for part in ("summary", "intents", "scopes")}
+        for name, entry in document["abilities"].items()
+        if entry["kind"] in ("tool", "flow")
+    }
+    guides = {name: dict(entry) for name, entry in document.get("guides", {}).items()}
+    return {"abilities": abilities, "guides": guides, "scopes": {who: sorted(names) for who, names in scopes.items()}}
 
 
 def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
@@ -127,10 +142,21 @@ def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1, principal=principal, role=role)
 
 
-def narrowed(scope: Scope, allowed: Collection[str]) -> Scope:
-    """Return *scope* with only those tools and flows that *allowed* names; models stay."""
+def narrowed(caller: Caller, allowed: Collection[str] | None) -> Caller:
+    """Return *caller* in a branch that may use only the tools and flows of *allowed*; models stay."""
+    if allowed is None:
+        return caller
+    scope = caller.scope
     names = frozenset(allowed) if scope.names is None else scope.names & frozenset(allowed)
-    return attrs.evolve(scope, why=f"{scope.why}, and the branch", names=names)
+    return attrs.evolve(caller, scope=attrs.evolve(scope, why=f"{scope.why}{_BRANCH}", names=names))
+
+
+def allowed_within(outer: Collection[str] | None, allowed: Collection[str] | None) -> frozenset[str] | None:
+    """Return what a branch with *allowed* may use inside a branch with *outer*; ``None`` is no limit."""
+    if outer is None or allowed is None:
+        left = outer if allowed is None else allowed
+        return None if left is None else frozenset(left)
+    return frozenset(outer) & frozenset(allowed)
 
 
 def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Scope:
@@ -150,5 +176,5 @@ def restore_caller(caller: Caller, bindings: Bindings) -> Caller:
     """
     skill = bindings.skills.get(caller.skill or "")
     scope = skill_scope(skill, bindings, caller.role)
-    same = skill is not None and scope.why == caller.scope.why
+    same = skill is not None and scope.why == caller.scope.why.removesuffix(_BRANCH)
     return attrs.evolve(caller, scope=attrs.evolve(caller.scope, commands=scope.commands)) if same else caller

@@ -10,10 +10,11 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
-from deedbook.format.entries import TOOLS, ZONES
-from deedbook.policy.match import EFFECTS, KINDS
+from deedbook.policy.kinds import KINDS
+from deedbook.policy.match import EFFECTS
 
 from .charter_format import FORMAT, lists_rules
+from .zones import ZONES
 
 Check: TypeAlias = Callable[[Any], str]
 """Returns the path inside a JSON value and what was expected there; empty if the value is valid."""
@@ -95,6 +96,12 @@ def _object(required: Mapping[str, Check], optional: Mapping[str, Check] | None 
         return ""
 
     return check
+
+
+def _between(least: int, most: int) -> Check:
+    """Return the check of a whole number from *least* to *most*."""
+    what = f": expected a whole number from {least} to {most}"
+    return lambda value: "" if type(value) is int and least <= value <= most else what
 
 
 _TEXT: Final = _of_type("text", str)
@@ -228,6 +235,7 @@ _DOCUMENT: Final = _object(
         "features": _map(_object({"settings": _ANY, "place": _TEXT})),
         "records": _map(_RECORD),
         "guides": _map(_ANY),
+        "max_rounds": _between(0, 20),
         "memory": _MEMORY,
         "persona": _object({"id": _TEXT}),
         "set_aside": _map(_object({"read": _FLAG, "why": _TEXTS})),
@@ -254,8 +262,8 @@ def _dangling(document: Mapping[str, Any]) -> Iterator[str]:
         for part in ("takes", "gives", "schema_in", "schema_out"):
             if entry[part] is not None and entry[part] not in schemas:
                 yield f".abilities.{name[:80]}.{part}: expected the digest of one of the charter's schemas"
-        if entry["kind"] == "memory" and entry["plugin"][1] not in TOOLS:
-            yield f".abilities.{name[:80]}.plugin: expected a handler of memory"
+        if (kind := KINDS[entry["kind"]]).tools and entry["plugin"][1] not in kind.tools:
+            yield f".abilities.{name[:80]}.plugin: expected a handler of {entry['kind']}"
 
 
 def _dangling_extensions(document: Mapping[str, Any]) -> Iterator[str]:

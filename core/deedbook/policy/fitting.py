@@ -13,7 +13,8 @@ from deedbook.contract.lifecycle import EVENTS
 
 from .charter_format import lists_rules
 from .conditions import as_list
-from .match import DEFAULT_KINDS, AbilityFacts, Match
+from .kinds import DEFAULT_KINDS, KINDS
+from .match import AbilityFacts, Match
 
 
 @attrs.frozen(eq=False)
@@ -76,7 +77,7 @@ def find_unguarded(document: Mapping[str, Any]) -> list[str]:
     return [
         facts.id
         for facts, entry in _abilities(document)
-        if facts.kind not in ("model", "memory") and not any(fit.fits(facts, entry["policies"]) for fit in policies)
+        if KINDS[facts.kind].is_listed and not any(fit.fits(facts, entry["policies"]) for fit in policies)
     ]
 
 

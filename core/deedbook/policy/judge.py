@@ -29,10 +29,11 @@ from .gates import (
     signals_of,
     tag_that_asks,
 )
+from .kinds import KINDS
 from .requests import ApprovedCall, call_digest
 
 MAX_NESTING: Final = 16
-NO_POLICY: Final = "no policy speaks of this call; memory is denied unless one that names kind: memory allows it"
+NO_POLICY: Final = "no policy speaks of this call; {0} is denied unless one that names kind: {0} allows it"
 
 Question: TypeAlias = tuple[BoundGate, Call]
 Judging: TypeAlias = "Generator[Question, Decision, Verdict]"
@@ -145,7 +146,7 @@ def make_call(
     """Return the call as gates see it, without facts."""
     return Call(
         bound.id, bound.kind, args, bound.effects, bound.tags, caller.principal, caller.role, caller.skill,
-        bindings.enforcement, when.session, when.now, raw, {}, bound.scopes, bound.paths,
+        bindings.enforcement, when.session, when.now, raw, {}, bound.scopes, bound.paths, caller.mode,
     )  # fmt: skip
 
 
@@ -217,8 +218,8 @@ def _conclude(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller:
         if worst is not None:
             _refuse(verdict, *worst)
         _check_untouched(verdict)
-    if bound.kind == "memory" and verdict.outcome != "deny" and not verdict.policies:
-        verdict.deny("GATE_DENIED", NO_POLICY, {"rule": "memory"})
+    if KINDS[bound.kind].needs_policy and verdict.outcome != "deny" and not verdict.policies:
+        verdict.deny("GATE_DENIED", NO_POLICY.format(bound.kind), {"rule": bound.kind})
     if verdict.outcome == "allow" and bound.tags and (tag := tag_that_asks(bound.tags, verdict.policies)):
         verdict.ask(f"its tag {tag} wants a person to decide", {"rule": tag})
     if when.approved is not None and verdict.outcome == "ask":

@@ -37,6 +37,7 @@ from .conditions import (
     split_argument,
     too_large,
 )
+from .kinds import DEFAULT_KINDS, KINDS
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -44,13 +45,11 @@ if TYPE_CHECKING:
 Test: TypeAlias = Callable[[Call], bool]
 Steps: TypeAlias = tuple[str | int, ...]
 
-KINDS: Final = ("tool", "flow", "model", "memory")
-DEFAULT_KINDS: Final = ("tool", "flow")
 EFFECTS: Final = ("none", "read", "write", "irreversible")
 DYNAMIC: Final = frozenset({"principals", "roles", "paths", "args"})
 """The keys about a call rather than its ability."""
 
-_CHOICES: Final = MappingProxyType({"kind": KINDS, "effects": EFFECTS})
+_CHOICES: Final = MappingProxyType({"kind": tuple(KINDS), "effects": EFFECTS})
 
 
 def _choice(description: str, names: Sequence[str]) -> dict[str, Any]:
@@ -61,7 +60,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "description": "What this is about. All keys must hold; a list means any of it.",
     "type": "object",
     "properties": {
-        "kind": _choice("Kinds of ability; tool and flow unless named", KINDS),
+        "kind": _choice("Kinds of ability; tool and flow unless named", tuple(KINDS)),
         "abilities": one_or_more("Globs over ability ids; * stays within a segment, ** crosses /"),
         "tags": one_or_more("The ability has one of these tags"),
         "effects": _choice("The ability's effects are one of these", EFFECTS),

@@ -1,4 +1,4 @@
-"""Which callers may read a zone of memory and propose to it: the scope of the kind memory; pure.
+"""Which callers may read a zone of memory and propose to it: the scope of kinds whose tools need a zone; pure.
 
 It depends only on the caller and the arguments, so that the answer can be derived again.
 """
@@ -7,12 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from deedbook.contract import Object
-from deedbook.format.entries import LEGACY, MAX_BYTES, MAX_ENTRIES, TOOLS, ZONES
 from deedbook.policy.bound import Caller
 from deedbook.policy.conditions import glob_test
+from deedbook.policy.kinds import KINDS
 
 Outside: TypeAlias = Callable[[Caller, Object], str | None]
 """Returns why a call with these arguments is outside the caller's zones, or ``None``."""
+
+WORLD: Final = "world_state"
+LEGACY: Final = "legacy"
+ZONES: Final = (WORLD, "decision", "observation", LEGACY)
+MAX_BYTES: Final = 65536
+MAX_ENTRIES: Final = 10_000
 
 EVERY_CALLER: Final[tuple[Mapping[str, Any], ...]] = ({},)
 PERSONS: Final[tuple[Mapping[str, Any], ...]] = ({"actors": ["user"]},)
@@ -40,10 +46,10 @@ def entry_of(said: Object) -> dict[str, Any]:
 
 
 def zone_test(document: Object, ability: Object) -> Outside | None:
-    """Return the zone test for an *ability* of the charter *document*; ``None`` for other kinds of abilities."""
-    if ability["kind"] != "memory":
+    """Return the zone test for an *ability* of the charter *document*; ``None`` for kinds without zones."""
+    access = KINDS[ability["kind"]].tools.get(ability["plugin"][1])
+    if access is None:
         return None
-    access = TOOLS[ability["plugin"][1]]
     tests = {
         zone: [_test(who) for who in _may(said, zone, access)] for zone, said in _memory_of(document)["zones"].items()
     }

@@ -7,8 +7,8 @@ from typing import Any
 
 from deedbook.contract.pointers import join_pointer
 from deedbook.format.canonical import digest
-from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import SignatureError, SourceError
+from deedbook.format.notes import WitnessKey
 
 from .documents import Document
 from .sources import SYSTEM, public_key, read

@@ -1,6 +1,6 @@
 """The declarations of a workspace: abilities, hooks, policies, roles, principals and profiles, each with its place."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -169,24 +169,6 @@ class CardSource(Source):
 
 
 @attrs.frozen(kw_only=True)
-class GuideSource:
-    """A section of ``ROUTING.md`` or ``ABILITY.md``: its *title* and *text*, and the *triggers* (words of prompts).
-
-    *names* are code spans and may be abilities; *links* are the linked files of the workspace. A section that *lends*
-    passes its triggers to the abilities that it names. *place* is ``file:line``.
-    """
-
-    id: str
-    title: str
-    text: str
-    triggers: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
-    lends: bool = False
-    place: str = ""
-
-
-@attrs.frozen(kw_only=True)
 class LoaderSource:
     """A skill loader: the plugin's name, its *settings*, and the place that names it."""
 
@@ -255,42 +237,30 @@ class ClientSource(Source):
 
 
 @attrs.frozen(kw_only=True)
-class ServerSource(Source):
-    """An MCP server: *command* starts it, or it is at *url*; the values of *env* and *headers* may name secrets.
-
-    *include* and *exclude* are globs over its tools, *tools* the declarations in YAML. *offers* names the tools that
-    are abilities, *tool_listings* has the listing of each, *left_out* the reasons why other tools cannot be abilities,
-    *notes* the parts left out of their schemas. *about* is the server's description of itself, *listing* the digest of
-    its stored listing, ``servers/ID.json``.
-    """
-
-    command: tuple[str, ...] = ()
-    url: str = ""
-    env: Mapping[str, Any] = attrs.field(factory=_object)
-    headers: Mapping[str, Any] = attrs.field(factory=_object)
-    cwd: str = ""
-    timeout_ms: int = 60_000
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
-    tools: Mapping[str, Mapping[str, Any]] = attrs.field(factory=_object)
-    offers: tuple[str, ...] = ()
-    tool_listings: Mapping[str, Object] = attrs.field(factory=_object, repr=False)
-    left_out: Mapping[str, str] = attrs.field(factory=_object)
-    notes: Mapping[str, tuple[str, ...]] = attrs.field(factory=_object)
-    about: Object = attrs.field(factory=_object)
-    listing: str = ""
-
-    def connection_settings(self) -> dict[str, Any]:
-        """Return the settings with which its plugin connects."""
-        how: dict[str, Any] = {"command": list(self.command), "cwd": self.cwd, "env": dict(self.env)}
-        return {"server": self.id, **(how if self.command else {"url": self.url, "headers": dict(self.headers)})}
-
-
-@attrs.frozen(kw_only=True)
 class FeatureSource(Source):
     """A feature that takes part in sessions: *id* is the name of its entry point, *settings* its section in YAML."""
 
     settings: Object
+
+
+class FeatureSection:
+    """What a feature read from the section of its name and from its files; a subclass overrides what it has."""
+
+    def abilities(self) -> Iterable[AbilitySource]:
+        """Return the abilities that the section declares."""
+        return ()
+
+    def entries(self, abilities: Container[str]) -> Object:  # noqa: ARG002 - a subclass may need them
+        """Return the member of the charter; *abilities* are the ids of all abilities of the workspace."""
+        return {}
+
+    def triggered(self) -> Iterable[str]:
+        """Return the names that words of prompts lead to; they may be ids of abilities."""
+        return ()
+
+    def links(self) -> Iterable[str]:
+        """Return the files of the workspace that it refers to, relative to the workspace."""
+        return ()
 
 
 @attrs.frozen(kw_only=True)
@@ -321,10 +291,14 @@ class ModelSource:
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """Named settings: *models* by tier, *roles* to tiers, and the *flow* that ``run`` starts."""
+    """Named settings: *models* by tier, *roles* to tiers, and the *flow* that ``run`` starts.
+
+    *max_rounds* is how often hooks of ``Stop`` may send a run into another round.
+    """
 
     durability: Durability = "boundary"
     flow: str | None = None
+    max_rounds: int | None = None
     models: Mapping[str, ModelSource] = attrs.field(factory=_object)
     roles: Mapping[str, str] = attrs.field(factory=_object)
 
@@ -341,7 +315,8 @@ class Workspace:
     including their subfolders. *digests* has the SHA-256 of every file that was read, by its path relative to *root*.
     *workdocs* tells whether sessions leave pages, or in which folder below *root*. *checkpoints* are the settings of
     checkpoints, with the keys from their files. *required* has the place that names each required skill, *unread* the
-    errors of skill files that cannot be read, by path, *aliases* the meaning of names in ``allowed-tools``.
+    errors of skill files that cannot be read, by path, *aliases* the meaning of names in ``allowed-tools``. *sections*
+    are what features read, by the feature's name.
     """
 
     root: Path
@@ -359,11 +334,10 @@ class Workspace:
     abilities: Mapping[str, AbilitySource] = attrs.field(factory=_object)
     hooks: Mapping[str, HookSource] = attrs.field(factory=_object)
     policies: Mapping[str, PolicySource] = attrs.field(factory=_object)
-    servers: Mapping[str, ServerSource] = attrs.field(factory=_object)
     features: Mapping[str, FeatureSource] = attrs.field(factory=_object)
+    sections: Mapping[str, FeatureSection] = attrs.field(factory=_object)
     roles: Mapping[str, RoleSource] = attrs.field(factory=_object)
     cards: Mapping[str, CardSource] = attrs.field(factory=_object)
-    guides: Mapping[str, GuideSource] = attrs.field(factory=_object)
     packs: Mapping[str, PackSource] = attrs.field(factory=_object)
     loaders: tuple[LoaderSource, ...] = (LoaderSource(loader="markdown"),)
     required: Mapping[str, str] = attrs.field(factory=_object)

@@ -7,6 +7,7 @@ their schemas first, so that a fault has file, line and column; the faults of al
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
@@ -32,8 +33,8 @@ from .checkpoints import read_checkpoints
 from .declarations import (
     AbilitySource,
     ClientSource,
+    FeatureSection,
     FeatureSource,
-    GuideSource,
     HookSource,
     ModelSource,
     Origin,
@@ -42,14 +43,12 @@ from .declarations import (
     PrincipalSource,
     Profile,
     RoleSource,
-    ServerSource,
     Source,
     Workspace,
 )
 from .documents import Document
-from .guides import ABILITY, ROUTING, Guides
 from .personas import Personas
-from .servers import Servers
+from .sections import find_sections, read_owners
 from .site import SETTINGS, STATE, state_at
 from .skillfiles import SkillFiles
 from .sources import SYSTEM, TESTS, find_workspace, list_entries, public_key, refuse_unreadable
@@ -85,8 +84,8 @@ _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
 )
-_KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents", "servers",
-                 "workflows", "schemas", ROUTING, ABILITY, memory_section.PERSONA)  # fmt: skip
+_KNOWN: Final = ("deedbook.yaml", "deedbook.lock", "hooks", "policies", "registry", "skills", "agents",
+                 "workflows", "schemas", memory_section.PERSONA)  # fmt: skip
 
 
 def load_workspace(root: Path, schemas: Schemas | None = None, catalogue: Catalogue | None = None) -> Workspace:
@@ -142,7 +141,7 @@ class _Loader:
         roots = said.get("roots", {})
         skill_roots = self._roots("skills", roots.get("skills", ()))
         agent_roots = self._roots("agents", roots.get("agents", ()))
-        routing_roots = self._roots("routing", roots.get("routing", ()))
+        section_roots = {name: self._roots(name, roots[name]) for name in read_owners() if name in roots}
         activated = Activation(self.reader, self._settings, self.catalogue)
         packs = activated.packs(said.get("packs", ()))
         self.trees += [SourceTree(pack.folder, "", pack.label) for pack in packs.values()]
@@ -154,7 +153,7 @@ class _Loader:
         clients = self._clients()
         abilities = self._read_section("abilities", self._ability)
         self._add_tools(clients, abilities)
-        servers = self._servers(said.get("servers", {}), abilities)
+        sections = self._sections(abilities, section_roots)
         hooks, policies = self._read_section("hooks", self._hook), self._read_section("policies", self._policy)
         personas = self._personas(agent_roots, packs)
         memory = memory_section.read_memory(self.reader, self._settings, abilities)
@@ -168,20 +167,19 @@ class _Loader:
             clients=clients,
             secrets={name: source["env"] for name, source in said.get("secrets", {}).items()},
             abilities=abilities,
-            servers=servers,
             features=self._features(),
+            sections=sections,
             hooks=hooks,
             policies=policies,
             roles=personas.roles,
             cards=personas.cards,
-            guides=self._guides(routing_roots),
             packs=packs,
             loaders=loaders,
             required=activated.required(said.get("skills", {}).get("required", ())),
             unread=skills.unread,
             aliases=activated.aliases(said.get("tool_aliases", {})),
             skill_roots=skill_roots,
-            folders=(SYSTEM, *skill_roots, *agent_roots, *routing_roots),
+            folders=(SYSTEM, *skill_roots, *agent_roots, *chain.from_iterable(section_roots.values())),
             file_roots=tuple(said.get("files", {}).get("roots", (".",))),
             checkpoints=read_checkpoints(said.get("checkpoints", {}), self.reader, self.own, self._settings),
             seal=memory_section.seal_patterns(said.get("seal", ()), memory),
@@ -230,14 +228,26 @@ class _Loader:
             self._refuse("SOURCE_INVALID", why, origin.line())
         return self._structure(_with_origin(name, body, origin), AbilitySource)
 
-    def _servers(self, said: Mapping[str, Any], abilities: dict[str, AbilitySource]) -> dict[str, ServerSource]:
-        """Return the MCP servers, and add their tools to *abilities*."""
-        servers = Servers(self.reader, self.own, self._settings)
-        made = servers.read(said)
-        for name, ability in servers.abilities(made).items():
-            if name in abilities:
-                self._report_duplicate("abilities", name, abilities[name], ability.origin)
-            abilities[name] = ability
+    def _sections(
+        self, abilities: dict[str, AbilitySource], roots: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, FeatureSection]:
+        """Return what features read from their sections and files, and add the abilities to *abilities*."""
+        made: dict[str, FeatureSection] = {}
+        for name, place in find_sections(self.own, self._settings):
+            features = self._load_feature(self.catalogue or discover(), name, place)
+            if features is None:
+                continue
+            made[name] = features.ask(
+                "read_section",
+                reader=self.reader,
+                tree=self.own,
+                document=self._settings,
+                roots=roots.get(name, ()),
+            )
+            for each in made[name].abilities():
+                if each.id in abilities:
+                    self._report_duplicate("abilities", each.id, abilities[each.id], each.origin)
+                abilities[each.id] = each
         return made
 
     def _hook(self, name: str, body: dict[str, Any], origin: Origin) -> HookSource:
@@ -296,12 +306,8 @@ class _Loader:
         wanted = next((client for client in clients.values() if client.kind or client.tools), None)
         if catalogue.get(FEATURE, AGENTS) is None and wanted is None:
             return
-        try:
-            features = Features(catalogue, [AGENTS])
-        except BindingError as problem:
-            self.reader.faults.extend(
-                attrs.evolve(each, place=wanted.place if wanted else None) for each in problem.errors
-            )
+        features = self._load_feature(catalogue, AGENTS, wanted.place if wanted else None)
+        if features is None:
             return
         for client in clients.values():
             for at, why in features.each("client_problems", client=client):
@@ -310,6 +316,14 @@ class _Loader:
                 if each.id in abilities:
                     self._report_duplicate("abilities", each.id, abilities[each.id], client.origin)
                 abilities.setdefault(each.id, each)
+
+    def _load_feature(self, catalogue: Catalogue, name: str, place: str | None) -> Features | None:
+        """Return a feature that reads a part of the workspace; a missing or broken one is a fault at *place*."""
+        try:
+            return Features(catalogue, [name])
+        except BindingError as problem:
+            self.reader.faults.extend(attrs.evolve(each, place=place) for each in problem.errors)
+            return None
 
     def _key(self, said: str, origin: Origin) -> str | None:
         """Return the public key in a file of ``.system``, which is a source."""
@@ -329,15 +343,6 @@ class _Loader:
         for name, pack in packs.items():
             personas.read(SourceTree(pack.folder, "", pack.label), AGENTS, pack=name)
         return personas
-
-    def _guides(self, roots: tuple[str, ...]) -> Mapping[str, GuideSource]:
-        guides = Guides(self.reader)
-        guides.read(self.own, SYSTEM)
-        for index, root in enumerate(roots):
-            if not guides.read(self.own, root) and self._settings:
-                why = f'there is neither {ROUTING} nor {ABILITY} in "{root}"'
-                self._refuse("SOURCE_INVALID", why, self._settings.place(join_pointer("roots", "routing", index)))
-        return guides.sections
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -377,8 +382,9 @@ class _Loader:
 
     def _check_strays(self, known: str) -> None:
         """Refuse names in ``.system`` that are not read but resemble a name that is."""
+        names = (*_KNOWN, *(file for owner in read_owners().values() for file in owner.files))
         for entry in self.reader.list_entries(self.own, SYSTEM):
-            hint = "" if entry.name in (*_KNOWN, known) else suggest(entry.name, _KNOWN)
+            hint = "" if entry.name in (*names, known) else suggest(entry.name, names)
             if hint:
                 self._refuse("SOURCE_INVALID", f"is not read{hint}", f"{SYSTEM}/{entry.name}")
         for entry in list_entries(self.own.folder, f"{SYSTEM}/registry")[0]:

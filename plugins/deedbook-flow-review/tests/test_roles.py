@@ -6,6 +6,7 @@ import re
 import pytest
 
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_author.starter import STARTER
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 ROLES = {
@@ -27,7 +28,7 @@ FROZEN = {
 
 
 def instructions(role):
-    return (data_folder("starter") / "agents" / f"{role}.md").read_text(encoding="utf-8")
+    return (STARTER / "agents" / f"{role}.md").read_text(encoding="utf-8")
 
 
 def example(role):

@@ -11,7 +11,7 @@ import pytest
 from deedbook.contract import Call, Host, Principal
 from deedbook.format.files import Folder
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.routing.routes import route_data
+from deedbook.policy.callers import route_data
 
 LOCAL = Principal("local", "cli")
 NOW = "2026-01-01T00:00:00.000Z"

@@ -1,14 +1,24 @@
 """The hooks keep the contract that third parties keep."""
 
+from deedbook.plugins.plugins import discover
 from deedbook_testing import Asked, HookContract
+from deedbook_testing.imports import foreign_imports
+
+ROOMS = (
+    "deedbook.charter", "deedbook.cli", "deedbook.contract.features", "deedbook.format", "deedbook.plugins",
+    "deedbook.policy", "deedbook.workspace",
+)  # fmt: skip
+"""The distribution also holds the command and the feature of routing, which use these folders of the kernel."""
 
 
 class TestAllow(HookContract):
+    rooms = ROOMS
     name = "allow"
     cases = (Asked(),)
 
 
 class TestDenyTools(HookContract):
+    rooms = ROOMS
     name = "deny-tools"
     settings = {"names": ["rm-*"]}
     bad_settings = ({"names": "rm-*"},)
@@ -16,12 +26,14 @@ class TestDenyTools(HookContract):
 
 
 class TestRedactPii(HookContract):
+    rooms = ROOMS
     name = "redact-pii"
     event = "UserPromptSubmit"
     cases = (Asked(prompt="say hello"), Asked(prompt="pay with 4111 1111 1111 1111", decides="transform"))
 
 
 class TestRouting(HookContract):
+    rooms = ROOMS
     name = "routing"
     event = "UserPromptSubmit"
     settings = {"limit": 3}
@@ -34,6 +46,12 @@ class TestRouting(HookContract):
 
 
 class TestStop(HookContract):
+    rooms = ROOMS
     name = "stop"
     event = "Stop"
     cases = (Asked(decides="deny"),)
+
+
+def test_modules_of_hooks_import_only_the_contract():
+    found = {line.partition(":")[0] for line in foreign_imports(discover().find("hook", "routing"))}
+    assert found <= {"feature.py", "guides.py", "route.py", "routes.py"}

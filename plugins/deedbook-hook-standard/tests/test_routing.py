@@ -8,10 +8,10 @@ from deedbook.contract import Failed, Skill
 from deedbook.format.errors import Err
 from deedbook.format.files import Folder
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.routing.fit import choose
-from deedbook.plugins.routing.routes import CharterRoutes
 from deedbook.policy.callers import LOCAL
+from deedbook.policy.fit import choose
 from deedbook_hook_standard import Routing
+from deedbook_hook_standard.routes import CharterRoutes
 
 GUIDE = """\
 # Where things are

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from deedbook.format.schema import Schemas, data_folder
 from deedbook_audit.verify import verify_file
+from deedbook_author.starter import STARTER
 
 PROMPT = "please say hello to Ada"
 KEY = "sk-live-0123456789"
@@ -23,7 +24,7 @@ class Place:
 
     def __init__(self, path: Path, command: str) -> None:
         self.path, self.command = path, command
-        shutil.copytree(data_folder("starter"), path / ".system")
+        shutil.copytree(STARTER, path / ".system")
 
     def profile(self, **told) -> None:
         """Add the profile ``openai``: its one model has the settings *told*."""

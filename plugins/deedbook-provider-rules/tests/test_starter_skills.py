@@ -1,16 +1,13 @@
 """The starter's skills, loaded and played with the real tools."""
 
-from pathlib import Path
-
 import pytest
 
 from deedbook import Failed, FolderEntry, Skill
 from deedbook.format.files import Conflict, Folder
+from deedbook_author.starter import STARTER
 
 markdown = pytest.importorskip("deedbook_skill_markdown")
 tools = pytest.importorskip("deedbook_tool_standard")
-
-CHECKOUT = Path(__file__).parents[3]
 
 
 class ToolHost:
@@ -34,7 +31,7 @@ class ToolHost:
 @pytest.fixture
 def starter():
     """Return what gives a skill of the repository, as a request holds it."""
-    loader = markdown.Markdown({"roots": ["starter/skills"]}, ToolHost(CHECKOUT))
+    loader = markdown.Markdown({"roots": ["skills"]}, ToolHost(STARTER))
     found = {skill.name: skill for skill in loader() if isinstance(skill, Skill)}
     return lambda name: {"name": name, "description": found[name].description, "metadata": dict(found[name].metadata)}
 

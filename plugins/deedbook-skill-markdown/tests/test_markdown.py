@@ -182,6 +182,6 @@ def test_name_that_two_files_claim_goes_to_neither(workspace):
 
 
 def test_skills_of_this_repository_load(checkout):
-    found = list(Markdown({"roots": ["starter/skills"]}, checkout)())
+    found = list(Markdown({"roots": ["plugins/deedbook-author/src/deedbook_author/data/starter/skills"]}, checkout)())
     assert {"greet", "survey"} <= {item.name for item in found if isinstance(item, Skill)}
     assert [str(item) for item in found if isinstance(item, Failed)] == []

@@ -11,12 +11,11 @@ from typing import Any, Final, NoReturn
 
 from deedbook.call.call_context import failure, value_of
 from deedbook.call.door import Door
-from deedbook.call.handlers import Ticket
+from deedbook.call.handlers import RunSuspended, Ticket
 from deedbook.call.hooks import HookResult
 from deedbook.call.journal import Journal, Write
 from deedbook.call.pending_calls import OpenAnswer, caller_of
-from deedbook.call.suspension import DIVERGED, INCOMPLETE, RunSuspended
-from deedbook.contract import Event, Json, Object
+from deedbook.contract import Branch, Event, Json, Object
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import admit, encode, encode_payload
 from deedbook.format.errors import DomainError, Err, Ok, Result, fault
@@ -49,9 +48,9 @@ class RunRecord:
         try:
             found = self.parent.open_value(value)
         except ValueMissing as problem:
-            raise RunSuspended.because(INCOMPLETE, self._gone(event, str(problem))) from None
+            raise _suspended("RESUME_INCOMPLETE", self._gone(event, str(problem))) from None
         if _MARK in encode(found):
-            raise RunSuspended.because(INCOMPLETE, self._gone(event, "it held a secret, which no record keeps"))
+            raise _suspended("RESUME_INCOMPLETE", self._gone(event, "it held a secret, which no record keeps"))
         return found
 
     def open_given(self, value: Any) -> Any:
@@ -59,7 +58,7 @@ class RunRecord:
         try:
             return self.parent.open_value(value)
         except ValueMissing as problem:
-            raise RunSuspended.because(INCOMPLETE, f"arguments cannot be compared: {problem}") from None
+            raise _suspended("RESUME_INCOMPLETE", f"arguments cannot be compared: {problem}") from None
 
     def _gone(self, event: Event, why: str) -> str:
         return f"event {event.seq} cannot be given to the run again: {why}"
@@ -136,9 +135,9 @@ class ReplayJournal(Journal):
         value: Json = told["value"]
         return value
 
-    def branch(self, name: str) -> Journal:
+    def branch(self, branch: Branch) -> Journal:
         """Go on with the recorded branch, or begin one."""
-        return self._told.journal(self._door, self._record, self.write("run.branch", "runtime", {"name": name}))
+        return self._told.journal(self._door, self._record, self._begin(branch))
 
     # --- matching -----------------------------------------------------------------------------------------------------
 
@@ -206,7 +205,7 @@ class ReplayJournal(Journal):
 
     def _diverge(self, request: Request, why: str) -> NoReturn:
         place = f"event {request.event.seq} of session {self._told.parent.session}"
-        raise RunSuspended.because(DIVERGED, f"{why}; {place} is {request.event.type} of {request.name}")
+        raise _suspended("RESUME_DIVERGED", f"{why}; {place} is {request.event.type} of {request.name}")
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -251,13 +250,17 @@ class ReplayJournal(Journal):
         """Return the open ticket of a recorded call of a flow, with its own span."""
         bound = self._door.bindings.find(request.name)
         if bound is None:
-            raise RunSuspended.because(DIVERGED, f"the flow {request.name} is not there any more")
+            raise _suspended("RESUME_DIVERGED", f"the flow {request.name} is not there any more")
         args = self._told.open(request.event.payload.get("args"), request.event)
         span, session = request.event.span, self._door.ledger.session_id
         ticket = Ticket(bound, caller, args, encode_payload(args), span, session, self._door.clock() + bound.timeout)
         self._door.calls.announce(span)
         self._door.calls.add(ticket)
         return ticket
+
+
+def _suspended(code: str, why: str) -> RunSuspended:
+    return RunSuspended(fault(code, why))
 
 
 def _reason(fired: Mapping[str, Any]) -> str:

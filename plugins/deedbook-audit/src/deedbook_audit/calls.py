@@ -122,6 +122,7 @@ class _CallReader:
             "skill.invoke": self._skill,
             "skill.complete": self._skill_end,
             "agent.transition": self._role,
+            "run.branch": self._branch,
             "tool.denied": self._denied,
             "approval.resumed": self._resumed,
             "approval.requested": self._requested,
@@ -136,8 +137,7 @@ class _CallReader:
             "llm.response": self._answer,
         }
         if self.fact_names:
-            folded = (name for name in CATALOGUE if name.startswith("context.") or name == REPORT)
-            readers |= dict.fromkeys(folded, self._fold)
+            readers |= {name: self._fold for name in CATALOGUE if name.startswith("context.") or name == REPORT}
         old = {name: readers[now] for name, now in ALIASES.items() if now in readers}
         return {name.encode(): read_event for name, read_event in (readers | old).items()}
 
@@ -154,7 +154,7 @@ class _CallReader:
         """Read a line whose payload was excised: only its header is known."""
         who, kind = _header(line, end), line[comma + _TYPE : end].decode()
         kind = ALIASES.get(kind, kind)
-        if kind in ("skill.invoke", "agent.transition"):
+        if kind in ("skill.invoke", "agent.transition", "run.branch"):
             return None  # the callers below it are unknown
         if kind == "session.resumed":
             self._set_charter("", "enforce")
@@ -187,6 +187,7 @@ class _CallReader:
             Principal(principal["id"], principal["via"], frozenset(principal["roles"]), principal["on_behalf_of"]),
             payload["charter"],
             payload["enforcement"],
+            payload.get("mode", "interactive"),
         )
         self.positions.begin(who[2])
         if self.fact_names:
@@ -215,6 +216,11 @@ class _CallReader:
     def _role(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
         self.positions.enter(who[2], who[3], "role", str(self._payload(line, who)["to"]))
+
+    def _branch(self, line: bytes, _comma: int, end: int) -> None:
+        who = _header(line, end)
+        allowed = self._payload(line, who)["allowed"]
+        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed))
 
     def _end(self, line: bytes, _comma: int, end: int) -> None:
         at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
@@ -415,10 +421,11 @@ class _CallReader:
             self.is_complete = False  # later facts may depend on the excised payload
             return
         name, ts = line[comma + _TYPE : end].decode(), _timestamp(line, comma)
+        if not self.is_complete and (name == REPORT or name.startswith("context.")):
+            return  # a move may depend on one whose payload is gone
         payload = decode(line[line.index(_PAYLOAD, end) + len(_PAYLOAD) : -1])
-        who = _header(line, end)
-        span, parent = who[2].decode(), who[3].decode() if who[3] else None
-        self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, span, parent, ts, payload))
+        span, parent = (each.decode() if each else None for each in _header(line, end).group(2, 3))
+        self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, span or "", parent, ts, payload))
 
 
 def _header(line: bytes, end: int) -> re.Match[bytes]:

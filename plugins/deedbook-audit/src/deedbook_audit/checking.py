@@ -11,7 +11,6 @@ from deedbook.charter.store import Store
 from deedbook.format.errors import DeedbookError, FileRefused, describe
 from deedbook.format.files import Folder
 from deedbook.format.lines import Watch
-from deedbook.format.report import Decisions, Report, unreadable
 from deedbook.format.schema import Schemas, Validator, data_folder, foreign
 from deedbook.policy.charter import Charter
 from deedbook.policy.requests import approvers
@@ -20,6 +19,7 @@ from deedbook_audit.verification.pool import map_ordered
 from .approval_rules import Approvers
 from .charters import CHARTER_MISSING, Charters, open_charters
 from .recheck import recheck
+from .report import Decisions, Report, unreadable
 from .selection import Selection
 from .verify import verify_file
 

@@ -15,12 +15,13 @@ JUDGE_CODES: Final = frozenset(
 
 @attrs.frozen(eq=False)
 class SessionInfo:
-    """The session of a call: its id, its principal, and the charter (by its digest) and enforcement in force then."""
+    """The session of a call: its id, principal and mode, the charter (by its digest) and enforcement in force then."""
 
     id: str
     principal: Principal
     charter: str
     enforcement: str
+    mode: str = "interactive"
 
 
 @attrs.frozen(eq=False)

@@ -11,11 +11,12 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from deedbook.format.canonical import decode, encode
+from deedbook.format.checkpoints import Checkpoint
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import Line, split_line
 from deedbook.format.files import Folder
 from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint, MerkleTree, leaf_hash
+from deedbook_audit.transparency.merkle import MerkleTree, leaf_hash
 
 FILE: Final = ".events.jsonl"
 

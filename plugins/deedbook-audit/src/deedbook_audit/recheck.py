@@ -16,7 +16,6 @@ from deedbook.format.canonical import decode
 from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
-from deedbook.format.report import Decisions, Failure, Findings
 from deedbook.format.sealed import open_values
 from deedbook.format.terminal import excerpt
 from deedbook.policy.bindings import Bindings
@@ -29,6 +28,7 @@ from .charters import InvalidCharter, describe_unusable
 from .facts import FoldedFacts
 from .recorded import UNKNOWN_CALLER, RecordedCall
 from .rederive import LATE_PREFIX, Rederived, Rejudger, compare, find_recorded_answer, read_answers
+from .report import Decisions, Failure, Findings
 
 CharterSource: TypeAlias = Callable[[str], Bindings | InvalidCharter | str]
 """Returns a charter by its digest, bound to judge; a text says why it is not available here."""

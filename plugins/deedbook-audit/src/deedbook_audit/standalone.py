@@ -15,8 +15,8 @@ from deedbook.format.errors import CODES, DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE, is_state
 from deedbook.format.terminal import plain
-from deedbook.format.upcasting.naming import split_source
-from deedbook.format.upcasting.recognition import require_form
+from deedbook_audit.upcasting.naming import split_source
+from deedbook_audit.upcasting.recognition import require_form
 
 from .selection import Selection, StateFolder, select_all
 from .trust import TrustInputs

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.checkpoints import Checkpoint
 from deedbook.format.errors import DeedbookError, FileRefused, SignatureError, WitnessError, fault
 from deedbook.format.files import Folder
-from deedbook.format.notes import Note
-from deedbook.format.proofs import Checkpoint
+from deedbook.format.notes import Note, WitnessKey
 from deedbook.format.terminal import excerpt
-from deedbook.format.witness_requests import (
+from deedbook_audit.transparency.cosignatures import cosigned_at
+from deedbook_audit.transparency.witness_requests import (
     ANSWERS,
     CHECKPOINTS,
     CONFLICT,
@@ -113,7 +113,7 @@ class WitnessClient:
             return None
         try:
             note = Note.parse(found)
-            good = self.key.cosigned_at(note) is not None and Checkpoint.parse(note.text).origin == origin
+            good = cosigned_at(self.key, note) is not None and Checkpoint.parse(note.text).origin == origin
         except SignatureError as problem:
             raise self._error("WITNESS_INVALID", f"what it shows is no checkpoint: {problem.error.message}") from None
         if not good:
@@ -129,7 +129,7 @@ class WitnessClient:
             raise self._error("WITNESS_INVALID", f"its answer is no cosignature: {problem.error.message}") from None
         own = tuple(each for each in found if (each.name, each.id) == (self.key.name, self.key.id))[:1]
         cosigned = Note(original.text, (*original.signatures, *own))
-        if self.key.cosigned_at(cosigned) is None:
+        if cosigned_at(self.key, cosigned) is None:
             raise self._error("WITNESS_INVALID", f"its answer holds no cosignature by {self.key}")
         return cosigned
 

@@ -8,14 +8,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 import click
 
-from deedbook.format.cosignatures import WitnessKey
 from deedbook.format.errors import DeedbookError, FileRefused
 from deedbook.format.events import SESSION_ID, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.heads import Gap
-from deedbook.format.notes import MAX_TEXT, VerifierKey
-from deedbook.format.report import Report, failures_as_json
+from deedbook.format.notes import MAX_TEXT, VerifierKey, WitnessKey
 
+from .report import Report, failures_as_json
 from .selection import AuditedWorkspace, Selection, get_session_ledger
 from .submission import FolderChannel, HttpChannel
 from .verification.external_checkpoints import (

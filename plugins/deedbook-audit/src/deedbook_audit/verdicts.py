@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 
 from deedbook.format.heads import Gap
-from deedbook.format.report import MOST_LISTED, UNHASHED, UNWITNESSED, Report, few, pluralise
-from deedbook.format.terminal import plain
+from deedbook.format.terminal import few, plain, pluralise
 
+from .report import MOST_LISTED, UNHASHED, UNWITNESSED, Report
 from .selection import Selection
 from .verification.verdict import Verdict
 from .whole import Verification

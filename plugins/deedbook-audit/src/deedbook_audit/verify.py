@@ -15,11 +15,10 @@ from deedbook.format import events
 from deedbook.format.errors import LedgerError
 from deedbook.format.families import PLUGIN_PREFIX, plugin_family
 from deedbook.format.files import Folder
-from deedbook.format.lines import Lines, Watch
-from deedbook.format.report import UNWITNESSED, Findings, Part, Report, TornBytes
+from deedbook.format.lines import Lines, TornBytes, Watch
 from deedbook.format.schema import Schemas, Validator
-from deedbook.format.upcasting.naming import split_source
-from deedbook.format.upcasting.recognition import recognise
+from deedbook_audit.upcasting.naming import split_source
+from deedbook_audit.upcasting.recognition import recognise
 from deedbook_audit.verification import ranges
 from deedbook_audit.verification.excisions import EXCISED
 from deedbook_audit.verification.hashes import Chain
@@ -29,6 +28,7 @@ from deedbook_audit.verification.payloads import UNDECLARED, Declared, Payloads,
 from deedbook_audit.verification.structure import Structure
 
 from .approval_rules import Approvers
+from .report import UNWITNESSED, Findings, Part, Report
 
 __all__ = ["MAX_LINE", "Level", "verify_file"]
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import attrs
 
 from deedbook.format.lines import Watch
-from deedbook.format.report import Report
 
 from .checking import FileNamer, check_ledgers
+from .report import Report
 from .selection import Selection
 from .trust import OwnKeys, TrustInputs, TrustReport, check_trust, no_keys
 from .verification.verdict import Verdict, conclude

@@ -158,7 +158,12 @@ class Loop:
     # --- the roles ---------------------------------------------------------------------------------------------------
 
     def _ask(self, role: str, told: Object, *, acts: bool = False, plans: bool = False) -> Conversation:
-        return Conversation(self._run, role, {"request": self._prompt, **told}, self._limits, acts=acts, plans=plans)
+        handoff = {"request": self._prompt, **told}
+        conversation = Conversation(self._run, role, handoff, self._limits, acts=acts, plans=plans)
+        if conversation.agent.role != role:
+            why = f"the {conversation.agent.role} stands in for the {role}; each role needs its own agent"
+            raise Failed("BINDING_INVALID", why)
+        return conversation
 
     def _advice(self, message: Object | None, told: Object) -> dict[str, Any]:
         if not (message or {}).get("needs_advisor"):

@@ -10,7 +10,7 @@ from deedbook.contract import Event
 from deedbook.format.canonical import encode
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.families import OUTCOMES
-from deedbook.format.upcasting.envelope_1_0 import spell
+from deedbook_audit.upcasting.envelope_1_0 import spell
 
 SOURCE: Final = "deedbook"
 

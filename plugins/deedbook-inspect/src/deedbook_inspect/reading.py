@@ -32,7 +32,7 @@ class LedgerFile:
     @property
     def size(self) -> int:
         """The size of its file in bytes."""
-        from deedbook.format.upcasting.naming import split_source
+        from deedbook_audit.upcasting.naming import split_source
 
         return split_source(self.place)[0].stat().st_size
 
@@ -49,7 +49,7 @@ class Ledgers:
 
         Raises `LedgerError` (``SESSION_NOT_FOUND``).
         """
-        from deedbook.cli.ledgers import session_file
+        from deedbook_audit.commands.ledgers import session_file
 
         place = session_file(self.workspace, name)
         return LedgerFile(place, is_live=_is_live(place), is_workspace=place.parent.name == "workspace")
@@ -126,7 +126,7 @@ def types_in(place: Path) -> "DeclaredTypes":
     """Return the event types that the charter of the session at *place* declares; none for a file elsewhere."""
     from deedbook.format.families import NOTHING_DECLARED, DeclaredTypes
     from deedbook.format.paths import is_state
-    from deedbook.format.reader import read
+    from deedbook_audit.upcasting.reader import read
 
     state = place.parents[2] if len(place.parents) > 2 else place
     if not is_state(state):
@@ -159,7 +159,7 @@ def report_torn_end(place: Path) -> int:
 def describe_unread(found: LedgerFile) -> str:
     """Return what cannot be read at the end of a ledger that no process writes: a torn line. Empty if all can."""
     from deedbook.cli.common import display_path
-    from deedbook.format.upcasting.naming import split_source
+    from deedbook_audit.upcasting.naming import split_source
 
     place = split_source(found.place)[0]
     with place.open("rb") as file:

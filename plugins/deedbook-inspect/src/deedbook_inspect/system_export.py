@@ -11,7 +11,7 @@ import attrs
 
 from deedbook.contract import Event
 from deedbook.format.event_text import show
-from deedbook.format.upcasting.envelope_1_0 import spell
+from deedbook_audit.upcasting.envelope_1_0 import spell
 
 SESSION: Final = "system"
 """The session of the seed's lines about the system itself."""

@@ -7,9 +7,9 @@ from deedbook.format.canonical import encode_payload
 from deedbook.format.errors import IntakeError, LedgerError, fault, recordable
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.report import Report
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.maintenance.imports import FILE, FOLDER, PENDING, TOLD, ImportedLedger, Verdict, finish
+from deedbook_audit.report import Report
 
 from .old_file import OldFile
 

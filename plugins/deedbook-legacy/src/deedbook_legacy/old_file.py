@@ -11,9 +11,10 @@ from deedbook.format.errors import FileRefused, LedgerError, fault
 from deedbook.format.events import FORMAT, MAX_PAYLOAD
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.reader import SessionSummary, old_sessions
-from deedbook.format.report import Report
-from deedbook.format.upcasting.recognition import require_form
+from deedbook.format.reader import SessionSummary
+from deedbook_audit.report import Report
+from deedbook_audit.upcasting.reader import old_sessions
+from deedbook_audit.upcasting.recognition import require_form
 from deedbook_audit.verification.older import verify_older
 
 MAX_BYTES: Final = 1024 * 1024 * 1024

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from deedbook.charter.settings import CheckpointSettings
-from deedbook.cli.health import Check
+from deedbook.contract.features import Check
+from deedbook.format.checkpoints import origin_of
 from deedbook.format.errors import DeedbookError, describe
 from deedbook.format.files import Folder
-from deedbook.format.leaves import origin_of
 from deedbook.ledger.newest import read_newest, refuse_cut
 from deedbook.workspace.declarations import Workspace
 

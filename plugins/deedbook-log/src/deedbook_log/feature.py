@@ -19,7 +19,7 @@ from .checkpoints.keeper import CheckpointKeeper
 if TYPE_CHECKING:
     from deedbook.call.handlers import Ticket
     from deedbook.call.session import Session
-    from deedbook.cli.health import Check
+    from deedbook.contract.features import Check
     from deedbook.kernel import Kernel
     from deedbook.ledger.ledger import Ledger
     from deedbook.workspace.declarations import Workspace

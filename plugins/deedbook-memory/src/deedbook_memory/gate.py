@@ -12,16 +12,16 @@ import attrs
 
 from deedbook.contract import Failed, Object
 from deedbook.format import canonical
-from deedbook.format.entries import VERSION, WORLD, ForbiddenValues
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import Entry, label, new_id
 from deedbook.format.schema import foreign
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import Caller
 from deedbook.policy.conditions import glob_test
-from deedbook.policy.zones import entry_of
+from deedbook.policy.zones import WORLD, entry_of
 
 from .book import MemoryBook
+from .entries import VERSION, ForbiddenValues
 from .grounds import Claim, GroundsChecker, Source, UnprovenError
 from .recall import EntryName
 

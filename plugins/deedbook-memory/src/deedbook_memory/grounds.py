@@ -13,7 +13,6 @@ import attrs
 
 from deedbook.contract import Object
 from deedbook.format.canonical import decode
-from deedbook.format.entries import same
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import SESSION_ID, Line, split_line
 from deedbook.format.files import Folder
@@ -22,6 +21,8 @@ from deedbook.format.reader import Follower
 from deedbook.format.sealed import open_values
 from deedbook.policy.conditions import ABSENT, glob_test, lookup
 from deedbook.policy.requests import answer_faults, approvers, call_digest
+
+from .entries import same
 
 _HEAD: Final = b'"event_type":"ledger.session"'
 _AGENT: Final = "agent:"

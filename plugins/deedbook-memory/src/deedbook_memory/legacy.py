@@ -11,14 +11,15 @@ from typing import Any, Final, NamedTuple
 from deedbook.contract import Object
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
-from deedbook.format.entries import LEGACY, MAX_KEY, VERSION, ForbiddenValues
 from deedbook.format.errors import IntakeError, MemoryRefused, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE as LEDGER
 from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.zones import LEGACY
 
 from .book import MemoryBook
+from .entries import MAX_KEY, VERSION, ForbiddenValues
 from .recall import EntryName
 from .store import FORM, NAME, detect_form, parse_object
 

@@ -10,9 +10,11 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from deedbook.contract import Event, Object
-from deedbook.format.entries import LEGACY, is_key, upcast
 from deedbook.format.events import EXCISED_KEY
 from deedbook.format.sealed import is_sealed
+from deedbook.policy.zones import LEGACY
+
+from .entries import is_key, upcast
 
 FAMILY: Final = "memory."
 _LINKS: Final = ("session", "span", "trace_id", "by", "charter")

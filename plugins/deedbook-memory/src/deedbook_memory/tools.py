@@ -5,13 +5,14 @@ They need the workspace ledger, which no plugin gets; YAML declares abilities ov
 
 from typing import Any, ClassVar, Final
 
-from deedbook.call.call_context import MemoryCall
+from deedbook.call.call_context import WorkspaceCall
 from deedbook.contract import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
 from deedbook.contract.pointers import POINTER
-from deedbook.format.entries import PROPOSED, ZONES
 from deedbook.format.errors import DeedbookError
+from deedbook.policy.zones import ZONES
 
 from .book import MemoryBook
+from .entries import PROPOSED
 from .gate import MemoryGate, MemoryRequest
 from .legacy import take_over
 
@@ -60,7 +61,7 @@ class _MemoryTool:
 
     def _get_gate(self, ctx: Any) -> tuple[MemoryGate, MemoryRequest]:
         """Return the gate of the charter, and the request; raises `Failed`."""
-        if not isinstance(ctx, MemoryCall):
+        if not isinstance(ctx, WorkspaceCall):
             raise Failed("BINDING_INVALID", "this handler is for abilities of kind memory; say kind: memory")
         try:
             gate = self._host.share("deedbook/memory", lambda: _open_gate(ctx))
@@ -161,7 +162,7 @@ class MemoryRetract(_MemoryTool):
         return _call_safely(lambda: gate.retract(args, request))
 
 
-def _open_gate(ctx: MemoryCall) -> MemoryGate:
+def _open_gate(ctx: WorkspaceCall) -> MemoryGate:
     """Open the memory of the workspace; a store of an older form is moved aside and imported first."""
     book, document = MemoryBook(ctx.state, saves=True), ctx.charter.document
     try:

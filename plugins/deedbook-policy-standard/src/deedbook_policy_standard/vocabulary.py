@@ -10,11 +10,12 @@ from typing import Any, Final, TypeAlias
 
 import jsonschema_rs
 
-from deedbook.contract import Object
+from deedbook.contract import MODES, Object
 from deedbook.contract.facts import FACTS
 from deedbook.contract.pointers import follow_reference, unescape
 from deedbook.format.lint import pattern_options, suggest
-from deedbook.policy.match import EFFECTS, KINDS
+from deedbook.policy.kinds import KINDS
+from deedbook.policy.match import EFFECTS
 
 from .expressions import Expression, Flaw, nested
 from .syntax import Node, place_of_member
@@ -31,7 +32,7 @@ _CALL: Final = {
     "type": "object",
     "properties": {"ability": _TEXT, "kind": {"type": "string", "enum": list(KINDS)},
                    "effects": {"type": "string", "enum": list(EFFECTS)}, "tags": _TEXTS, "scopes": _TEXTS,
-                   "session": _TEXT, "now": _MOMENT},
+                   "session": _TEXT, "now": _MOMENT, "mode": {"type": "string", "enum": list(MODES)}},
 }  # fmt: skip
 _PRINCIPAL: Final = {
     "type": "object",

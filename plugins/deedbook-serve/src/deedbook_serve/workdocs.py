@@ -17,8 +17,9 @@ from deedbook.format.event_text import show, summary
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.folds import SnapshotFold
-from deedbook.format.markdown import block, escape, front, quote, row
 from deedbook.format.reader import read
+
+from .markdown import block, escape, front, quote, row
 
 TASK: Final = "task.md"
 CONTEXT: Final = "context.md"

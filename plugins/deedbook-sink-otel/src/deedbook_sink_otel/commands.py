@@ -13,9 +13,10 @@ import attrs
 import click
 
 if TYPE_CHECKING:
+    from deedbook_inspect.reading import Ledgers
+
     from .cursors import Cursor
     from .delivery import Collector
-    from .work import Ledgers
 
 SECTION: Final = "Record"
 _VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

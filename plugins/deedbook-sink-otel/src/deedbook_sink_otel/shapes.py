@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from deedbook import Object
+from deedbook.format.families import RUN_ENDS
 
 from . import contents as formats
 from . import conventions as names
@@ -105,6 +106,8 @@ class SpanShapes:
         """Return the start of an event's span; ``None`` if the event is no span."""
         event = ledger_event.event
         if event.type not in CLOSES and event.type not in POINTS:
+            return None
+        if event.type == "agent.transition" and event.payload.get("to") in RUN_ENDS:
             return None
         shape = self._shapes.get(event.type)
         start = shape(ledger_event, event.payload) if shape else SpanStart(event.type)

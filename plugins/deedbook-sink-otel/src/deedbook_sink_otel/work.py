@@ -1,75 +1,33 @@
 """From ledgers to a collector: reads events, sends batches, and moves the cursor after each accepted batch."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import click
 
 from .cursors import Cursor
 from .delivery import Collector
-from .shapes import LedgerSource
 from .spans import LedgerEvent, Span, SpanFold
 
-__all__ = ["LedgerExport", "LedgerFollower", "Ledgers"]
+if TYPE_CHECKING:
+    from deedbook_inspect.observing.ledger_reader import LedgerReader
+    from deedbook_inspect.reading import LedgerFile, Ledgers
+
+__all__ = ["LedgerExport", "LedgerFollower"]
 
 BATCH: Final = 512
 _PAUSE: Final = 0.25
 _RELIST: Final = 2.0
 
 
-class LedgerFile(Protocol):
-    """A ledger: its file, and whether a process writes it."""
-
-    @property
-    def place(self) -> Path:
-        """Its file."""
-
-    @property
-    def is_live(self) -> bool:
-        """Whether a process writes it."""
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes."""
-
-
-class LedgerReader(Protocol):
-    """A ledger, open for reading."""
-
-    def __call__(self) -> Iterator[LedgerEvent]:
-        """Yield the new events."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-class Ledgers(LedgerSource, Protocol):
-    """The access to ledgers that the kernel gives its commands."""
-
-    def find(self, name: str) -> LedgerFile:
-        """Return the ledger that *name* refers to."""
-
-    def list_all(self) -> Iterator[LedgerFile]:
-        """Yield every ledger of the workspace."""
-
-    def open(self, place: Path) -> Any:
-        """Open a ledger for reading."""
-
-    def describe_unread(self, found: LedgerFile) -> str:
-        """Return what cannot be read at the end of a ledger that no process writes; empty if all can."""
-
-    @property
-    def state(self) -> Path:
-        """The state folder of the workspace."""
-
-
 class LedgerExport:
     """The export of one ledger to a collector. A call sends the new spans, and returns their number."""
 
-    def __init__(self, ledgers: Ledgers, place: Path, collector: Collector, cursor: Cursor, *, contents: bool) -> None:
+    def __init__(
+        self, ledgers: "Ledgers", place: Path, collector: Collector, cursor: Cursor, *, contents: bool
+    ) -> None:
         self._reader: LedgerReader = ledgers.open(place)
         self._place, self._collector, self._cursor = place, collector, cursor
         self._spans = SpanFold(ledgers, contents=contents)
@@ -142,7 +100,7 @@ class LedgerFollower:
     """Ledgers that are followed: those in *names*, or all of the workspace, also new ones."""
 
     def __init__(
-        self, ledgers: Ledgers, names: tuple[str, ...], collector: Collector, cursor: Cursor, *, contents: bool
+        self, ledgers: "Ledgers", names: tuple[str, ...], collector: Collector, cursor: Cursor, *, contents: bool
     ) -> None:
         self._ledgers, self._names = ledgers, names
         self._collector, self._cursor, self._contents = collector, cursor, contents
@@ -172,7 +130,7 @@ class LedgerFollower:
             self._found = [self._ledgers.find(name) for name in self._names] or list(self._ledgers.list_all())
         return sum(self._follow_one(each) for each in self._found)
 
-    def _follow_one(self, found: LedgerFile) -> int:
+    def _follow_one(self, found: "LedgerFile") -> int:
         """Continue with one ledger; a finished one is closed, and opened again if it grows."""
         size = found.size
         if self._finished.get(found.place) == size:

@@ -13,7 +13,6 @@ from deedbook.call.session import Session
 from deedbook.contract import Event, GateSpec, HandlerSpec
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
-from deedbook.format.report import Report
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins.groups import ENTRY_POINTS
@@ -23,6 +22,7 @@ from deedbook_audit.charters import CHARTER_MISSING
 from deedbook_audit.checking import Checker
 from deedbook_audit.recheck import CharterSource, recheck
 from deedbook_audit.rederive import rejudge
+from deedbook_audit.report import Report
 from deedbook_serve.tasks.runner import Tasks
 
 from .offered import OfferedDistribution, acting, answering, finishing, installed, judging

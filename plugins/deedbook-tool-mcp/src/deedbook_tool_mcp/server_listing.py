@@ -15,11 +15,14 @@ from deedbook.format.schema import Schemas
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import Catalogue, load
 from deedbook.programs.workers import Workers
-from deedbook.workspace.servers import HANDLER, MAX_LISTING, connection_of, digest_of, listing_path
 from deedbook.workspace.site import Site
 
+from .servers import HANDLER, MAX_LISTING, connection_of, digest_of, listing_path
+
 if TYPE_CHECKING:
-    from deedbook.workspace.declarations import ServerSource, Workspace
+    from deedbook.workspace.declarations import Workspace
+
+    from .servers import ServerSource
 
 _READABLE: Final = 0o644
 

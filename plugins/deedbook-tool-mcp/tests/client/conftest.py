@@ -13,6 +13,7 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.workspace.workspace import survey_workspace
 from deedbook_tool_mcp.server_listing import survey_server, write_listing
+from deedbook_tool_mcp.servers import declared_servers
 
 ROGUE = Path(__file__).with_name("rogue.py")
 ANY = {"type": "object"}
@@ -52,7 +53,7 @@ class Rogue:
     def pinned(self, name: str = "rogue") -> "Rogue":
         """Look at what it offers, and keep that."""
         workspace, _ = survey_workspace(self.lab.path)
-        listing = survey_server(workspace, workspace.servers[name], self.lab.catalogue(), SCHEMAS)
+        listing = survey_server(workspace, declared_servers(workspace)[name], self.lab.catalogue(), SCHEMAS)
         with Folder.at(self.lab.path) as root:
             write_listing(root, listing)
         return self

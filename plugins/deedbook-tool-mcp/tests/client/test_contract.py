@@ -15,8 +15,8 @@ class TestMcp(ToolContract):
     ability = {"effects": "write", "schema_in": {"type": "object"}}
     examples = (Example({"text": "x"}),)
     rooms = (
-        "deedbook.cli", "deedbook.contract.features", "deedbook.format", "deedbook.plugins", "deedbook.programs",
-        "deedbook.workspace",
+        "deedbook.cli", "deedbook.contract.features", "deedbook.format", "deedbook.plugins", "deedbook.policy",
+        "deedbook.programs", "deedbook.workspace",
     )  # fmt: skip
     """The distribution also holds the commands and the feature of servers, which stand on the kernel's rooms."""
 

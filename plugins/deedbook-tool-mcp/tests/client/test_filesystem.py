@@ -12,7 +12,6 @@ import pytest
 from deedbook import Decision
 from deedbook.approvals.answering import answer
 from deedbook.approvals.keys import KeyRing
-from deedbook.charter import cases
 from deedbook.cli.performing import perform_once
 from deedbook.format.errors import Err, Ok
 from deedbook.format.files import Folder
@@ -20,7 +19,9 @@ from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bindings_for_judging
 from deedbook.workspace.workspace import read_workspace, survey_workspace
 from deedbook_audit.rederive import rejudge
+from deedbook_author import policy_cases as cases
 from deedbook_tool_mcp.server_listing import survey_server, write_listing
+from deedbook_tool_mcp.servers import declared_servers
 
 SERVER = Path(__file__).with_name("filesystem.py")
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -41,7 +42,7 @@ class Files:
             policies={"p": {"kind": "rules", "rules": [rule]}},
         )
         workspace, _ = survey_workspace(self.lab.path)
-        listing = survey_server(workspace, workspace.servers["files"], self.lab.catalogue(), SCHEMAS)
+        listing = survey_server(workspace, declared_servers(workspace)["files"], self.lab.catalogue(), SCHEMAS)
         with Folder.at(self.lab.path) as root:
             write_listing(root, listing)
         return self

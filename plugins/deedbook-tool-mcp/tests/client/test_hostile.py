@@ -6,7 +6,7 @@ import os
 import pytest
 
 from deedbook.format.errors import Ok
-from deedbook.workspace.servers import digest_of
+from deedbook_tool_mcp.servers import digest_of
 
 from .conftest import tool
 

@@ -23,6 +23,7 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.workspace.workspace import survey_workspace
 from deedbook_tool_mcp.server_listing import survey_server, write_listing
+from deedbook_tool_mcp.servers import declared_servers
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SQLITE = os.environ.get("DEEDBOOK_TEST_MCP_SQLITE", "")
@@ -62,8 +63,8 @@ class Real:
         lab.settings(servers={"it": entry})
         workspace, _ = survey_workspace(lab.path)
         with Folder.at(lab.path) as root:
-            write_listing(root, survey_server(workspace, workspace.servers["it"], lab.catalogue(), SCHEMAS))
-        self.server = survey_workspace(lab.path)[0].servers["it"]
+            write_listing(root, survey_server(workspace, declared_servers(workspace)["it"], lab.catalogue(), SCHEMAS))
+        self.server = declared_servers(survey_workspace(lab.path)[0])["it"]
         assert set(self.server.left_out) == set(left_out), "every other tool of theirs is an ability"
         self.session = lab.session()
 

@@ -17,6 +17,7 @@ from deedbook.kernel import open_kernel
 from deedbook.plugins.plugins import discover
 from deedbook.workspace.workspace import load_workspace, survey_workspace
 from deedbook_tool_mcp.server_listing import survey_server, write_listing
+from deedbook_tool_mcp.servers import declared_servers
 
 
 def fitting(schema):
@@ -36,7 +37,9 @@ def main():
         settings = {"schema_version": "v1", "servers": {"it": {"url": sys.argv[1], "timeout_ms": 20000}}}
         (root / ".system" / "deedbook.yaml").write_text(json.dumps(settings))
         workspace, _ = survey_workspace(root)
-        listing = survey_server(workspace, workspace.servers["it"], discover(), Schemas.load(data_folder("schemas")))
+        listing = survey_server(
+            workspace, declared_servers(workspace)["it"], discover(), Schemas.load(data_folder("schemas"))
+        )
         with Folder.at(root) as folder:
             write_listing(folder, listing)
         abilities = load_workspace(root).abilities

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deedbook.cli.health import Check
+    from deedbook.contract.features import Check
     from deedbook.format.heads import Gap
-    from deedbook.format.report import Report
     from deedbook.workspace.declarations import Workspace
+    from deedbook_audit.report import Report
 
 
 def check_records(workspace: "Workspace") -> "Iterator[Check]":
@@ -16,7 +16,7 @@ def check_records(workspace: "Workspace") -> "Iterator[Check]":
     The remains of a process that died while writing are a note, not a fault. A missing charter is a fault, although
     `verify` calls the ledgers sound: decisions under it can no longer be checked. No plugin is imported.
     """
-    from deedbook.cli.health import Check, first_faults
+    from deedbook.contract.features import Check, first_faults
     from deedbook_audit.checking import check_ledgers
     from deedbook_audit.selection import select_all
     from deedbook_audit.trust import TrustInputs, check_trust
@@ -44,7 +44,7 @@ def check_records(workspace: "Workspace") -> "Iterator[Check]":
 
 def _check_unsound(reports: "Sequence[Report]", remedies: dict[str, str | None]) -> "Iterator[Check]":
     """Yield a check for each ledger that is unreadable or not sound."""
-    from deedbook.cli.health import Check
+    from deedbook.contract.features import Check
 
     for report in reports:
         if mend := remedies.get(report.file):
@@ -55,7 +55,7 @@ def _check_unsound(reports: "Sequence[Report]", remedies: dict[str, str | None])
 
 
 def _check_gap(gap: "Gap") -> "Check":
-    from deedbook.cli.health import Check
+    from deedbook.contract.features import Check
 
     if gap.check.startswith("charter"):
         return Check("charter", "fault", str(gap), "deedbook verify")
@@ -64,7 +64,7 @@ def _check_gap(gap: "Gap") -> "Check":
 
 
 def _check_unchecked(why: str) -> "Check":
-    from deedbook.cli.health import Check
+    from deedbook.contract.features import Check
     from deedbook_audit.verification.charters import NOT_STORED
 
     found = f"decisions cannot be checked: {why}"

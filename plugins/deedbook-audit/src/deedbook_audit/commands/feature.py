@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from deedbook.contract.features import featureimpl
 
 if TYPE_CHECKING:
-    from deedbook.cli.health import Check
+    from deedbook.contract.features import Check
     from deedbook.workspace.declarations import Workspace
 
 

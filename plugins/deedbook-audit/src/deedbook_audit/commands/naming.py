@@ -24,9 +24,10 @@ def select_folder(name: str) -> "Selection | None":
     """Select every ledger of the state folder *name*, with the workspace above it; ``None`` if it is none."""
     from pathlib import Path
 
-    from deedbook.cli.ledgers import workspace_of_state
     from deedbook.format.paths import is_state
     from deedbook_audit.selection import select_all
+
+    from .ledgers import workspace_of_state
 
     place = Path(name).absolute()
     return select_all(*workspace_of_state(place, place.parent)) if is_state(place) else None
@@ -34,10 +35,12 @@ def select_folder(name: str) -> "Selection | None":
 
 def select_one(workspace: str, name: str) -> "Selection":
     """Select one ledger; for a session of this workspace, with what the workspace ledger records of it."""
-    from deedbook.cli.ledgers import find_session, own_ledger_path, read_leniently, session_file
+    from deedbook.cli.ledgers import own_ledger_path, read_leniently
     from deedbook.format.errors import DeedbookError
-    from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.selection import Selection, read_heads, select_session
+    from deedbook_audit.upcasting.naming import split_source
+
+    from .ledgers import find_session, session_file
 
     source: Workspace | None = None
     notes: list[str] = []

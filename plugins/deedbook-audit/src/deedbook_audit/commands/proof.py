@@ -45,10 +45,11 @@ def check_proof(
 
 @contextmanager
 def _open_ledger(workspace: str, ledger: str) -> "Iterator[Lines]":
-    from deedbook.cli.ledgers import session_file
     from deedbook.format.events import MAX_PAYLOAD
     from deedbook.format.files import Folder
     from deedbook.format.lines import Lines
+
+    from .ledgers import session_file
 
     place = session_file(workspace, ledger)
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
@@ -57,8 +58,7 @@ def _open_ledger(workspace: str, ledger: str) -> "Iterator[Lines]":
 
 def _build_trust(asked: GlobalOptions, log_keys: Sequence[str], witness_keys: Sequence[str]) -> "ProofTrust":
     """Return the trusted keys: those given; else those of this workspace and of the reader's own key ring."""
-    from deedbook.format.cosignatures import WitnessKey
-    from deedbook.format.notes import VerifierKey
+    from deedbook.format.notes import VerifierKey, WitnessKey
     from deedbook_audit.trust import read_key
     from deedbook_audit.verification.evidence import ProofTrust
 

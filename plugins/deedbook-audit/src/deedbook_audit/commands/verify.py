@@ -52,7 +52,7 @@ def command(
         if given["checkpoint"] or given["witness"]:
             raise click.UsageError("--checkpoint and --witness do not go with --proof, which stands by itself")
         return check_proof(asked, proof, given["log_key"], given["witness_key"], ledger)
-    from deedbook.cli.progress import ReadProgress
+    from deedbook_audit.commands.progress import ReadProgress
     from deedbook_audit.trust import TrustInputs
     from deedbook_audit.verdicts import Output, build_document, print_verification
     from deedbook_audit.whole import verify

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deedbook.format.report import Report
+from deedbook_audit.report import Report
 
 
 def find_remedy(report: Report) -> str | None:

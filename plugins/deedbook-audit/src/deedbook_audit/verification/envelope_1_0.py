@@ -12,8 +12,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook.format.lines import Lines
-from deedbook.format.report import UNWITNESSED, Findings, Report, few
-from deedbook.format.upcasting.envelope_1_0 import KEYS, TS, VERSION, dump, load
+from deedbook.format.terminal import few
+from deedbook_audit.report import UNWITNESSED, Findings, Report
+from deedbook_audit.upcasting.envelope_1_0 import KEYS, TS, VERSION, dump, load
 
 _NO_CHAIN: Final = "format 1.0 hashes payloads only: a changed header, or a line taken out or added, may not show"
 _OUTCOMES: Final = ("tool.result", "tool.error")

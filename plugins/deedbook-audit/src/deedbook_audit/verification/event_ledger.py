@@ -10,9 +10,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook.format.lines import Lines
-from deedbook.format.report import UNHASHED, Findings, Report
-from deedbook.format.upcasting.envelope_1_0 import Row, load, moment
-from deedbook.format.upcasting.event_ledger import FORM, is_line, session_of
+from deedbook_audit.report import UNHASHED, Findings, Report
+from deedbook_audit.upcasting.envelope_1_0 import Row, load, moment
+from deedbook_audit.upcasting.event_ledger import FORM, is_line, session_of
 
 _FIELDS: Final = "the fields ts, event_type, session_id and payload"
 

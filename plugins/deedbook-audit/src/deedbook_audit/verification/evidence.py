@@ -12,11 +12,12 @@ import attrs
 
 from deedbook.format import events
 from deedbook.format.canonical import encode
-from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.checkpoints import Checkpoint, Frontier
 from deedbook.format.errors import DeedbookError, LedgerError
-from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint, Frontier, includes, is_consistent, leaf_hash
-from deedbook.format.rotation import Rotation
+from deedbook.format.notes import Note, VerifierKey, WitnessKey
+from deedbook_audit.transparency.cosignatures import cosigned_at
+from deedbook_audit.transparency.merkle import includes, is_consistent, leaf_hash
+from deedbook_audit.transparency.rotation import Rotation
 
 UNTRUSTED: Final = "the proof alone"
 
@@ -189,7 +190,7 @@ class _ProofSigner:
     def build_verdict(self, kind: str, summary: str, size: int, note: Note, about: Mapping[str, Any]) -> ProofVerdict:
         """Return the verdict on a proof up to *note*."""
         named = {(key.name, key.id): key for key in self.trust.witnesses}
-        seen = [(name, at) for (name, _), key in named.items() if (at := key.cosigned_at(note)) is not None]
+        seen = [(name, at) for (name, _), key in named.items() if (at := cosigned_at(key, note)) is not None]
         strangers = sum((each.name, each.id) not in {(self.key.name, self.key.id), *named} for each in note.signatures)
         witnessed = [(name, _format_time(at)) for name, at in seen]
         by = "; ".join(f"witnessed by {name} at {at}" for name, at in witnessed) or "unwitnessed"

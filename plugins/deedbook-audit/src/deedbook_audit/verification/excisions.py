@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from deedbook.format import canonical, events
-from deedbook.format.report import Findings
+from deedbook_audit.report import Findings
 
 EXCISED: Final = object()
 """The value that stands for an excised payload."""

@@ -8,10 +8,10 @@ from typing import Final
 
 import attrs
 
-from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.checkpoints import Checkpoint
 from deedbook.format.errors import SignatureError
-from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint
+from deedbook.format.notes import Note, VerifierKey, WitnessKey
+from deedbook_audit.transparency.cosignatures import cosigned_at
 
 from .log import ORIGIN, Cosignature, Log, SignedCheckpoint
 from .verdict import Contradiction
@@ -57,7 +57,7 @@ class LogTrust:
     def find_cosignatures(self, external: ExternalCheckpoint) -> Iterator[Cosignature]:
         """Yield the cosignatures of trusted witnesses on an external checkpoint."""
         for witness in self.witnesses:
-            time = witness.cosigned_at(external.note)
+            time = cosigned_at(witness, external.note)
             if time is not None:
                 yield Cosignature(external.checkpoint.size, witness, time)
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from deedbook.format import events
 from deedbook.format.lines import Lines
-from deedbook.format.report import Findings
+from deedbook_audit.report import Findings
 
 from .excisions import Excisions
 

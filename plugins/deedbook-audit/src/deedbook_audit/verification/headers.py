@@ -4,7 +4,7 @@ import re
 from typing import Final, TypeAlias
 
 from deedbook.format import events
-from deedbook.format.report import Findings
+from deedbook_audit.report import Findings
 
 from .hashes import BEHIND, MARK
 

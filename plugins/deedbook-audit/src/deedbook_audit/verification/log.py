@@ -10,13 +10,14 @@ from typing import Any, Final
 import attrs
 
 from deedbook.format import canonical, events
-from deedbook.format.cosignatures import WitnessKey
+from deedbook.format.checkpoints import Checkpoint, Frontier
 from deedbook.format.errors import DeedbookError, FileRefused, SignatureError
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.notes import Note, VerifierKey
-from deedbook.format.proofs import Checkpoint, Frontier, MerkleTree, leaf_hash
-from deedbook.format.report import Findings
+from deedbook.format.notes import Note, VerifierKey, WitnessKey
+from deedbook_audit.report import Findings
+from deedbook_audit.transparency.cosignatures import cosigned_at
+from deedbook_audit.transparency.merkle import MerkleTree, leaf_hash
 
 from .headers import MAX_LINE
 
@@ -197,7 +198,7 @@ class Log:
         except SignatureError as problem:
             yield "witnessed", "a witness's key and a note", problem.error.message
             return
-        time = key.cosigned_at(note)
+        time = cosigned_at(key, note)
         if size not in self._sizes or note.text != self.build_text(size):
             yield "witnessed", f"the note of an earlier checkpoint of {size} leaves", note.text
         elif time is None:

@@ -5,10 +5,10 @@ from types import MappingProxyType
 from typing import Final
 
 from deedbook.format.lines import Lines
-from deedbook.format.report import Report
-from deedbook.format.upcasting.envelope_1_0 import VERSION
-from deedbook.format.upcasting.event_ledger import FORM as UNHASHED_FORM
-from deedbook.format.upcasting.seed_000 import FORM as SEED_000
+from deedbook_audit.report import Report
+from deedbook_audit.upcasting.envelope_1_0 import VERSION
+from deedbook_audit.upcasting.event_ledger import FORM as UNHASHED_FORM
+from deedbook_audit.upcasting.seed_000 import FORM as SEED_000
 
 from . import envelope_1_0, event_ledger, seed_000
 

@@ -12,9 +12,9 @@ from deedbook.format import canonical, events
 from deedbook.format.errors import DeedbookError, IntakeError
 from deedbook.format.families import PLUGIN_PREFIX, SECOND, schema_of
 from deedbook.format.files import Folder
-from deedbook.format.report import Findings
 from deedbook.format.schema import Schemas, Validator
 from deedbook.format.terminal import excerpt
+from deedbook_audit.report import Findings
 
 from .excisions import EXCISED
 

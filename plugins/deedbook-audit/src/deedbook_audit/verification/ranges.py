@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from deedbook.format import events
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.report import Findings
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_audit.report import Findings
 
 from .excisions import EXCISED
 from .hashes import Chain

@@ -12,9 +12,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook.format.lines import Lines
-from deedbook.format.report import UNHASHED, Findings, Report
-from deedbook.format.upcasting.envelope_1_0 import Row, load, moment
-from deedbook.format.upcasting.seed_000 import FORM, KEYS, SCHEMA
+from deedbook_audit.report import UNHASHED, Findings, Report
+from deedbook_audit.upcasting.envelope_1_0 import Row, load, moment
+from deedbook_audit.upcasting.seed_000 import FORM, KEYS, SCHEMA
 
 _WANTED: Final = (
     "session.start", "hook.fired", "skill.invoke", "agent.transition", "llm.request", "llm.response", "tool.invoke",

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from deedbook.format import events
 from deedbook.format.families import CATALOGUE, OUTCOMES
-from deedbook.format.report import Findings
 from deedbook_audit.approval_rules import ANSWERS, SETTLED, ApprovalRules, Approvers
 from deedbook_audit.memory_rules import ABOUT as REMEMBERED
 from deedbook_audit.memory_rules import MemoryRules
+from deedbook_audit.report import Findings
 from deedbook_audit.task_rules import ABOUT as TASKS
 from deedbook_audit.task_rules import TaskRules
 

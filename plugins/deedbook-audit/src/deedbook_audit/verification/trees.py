@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from deedbook.format.checkpoints import Frontier
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.proofs import Frontier
 
 from .hashes import MARK
 from .headers import MAX_LINE

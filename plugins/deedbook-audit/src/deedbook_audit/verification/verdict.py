@@ -7,7 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from deedbook.format.events import FORMAT
-from deedbook.format.report import UNHASHED, Failure, Report, pluralise
+from deedbook.format.terminal import pluralise
+from deedbook_audit.report import UNHASHED, Failure, Report
 
 Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen", "unhashed"]
 

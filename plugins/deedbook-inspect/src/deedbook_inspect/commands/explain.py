@@ -221,10 +221,10 @@ def _get_status(found: "Explanation") -> int:
 
 
 def _explain_recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
-    from deedbook.cli.ledgers import session_file
     from deedbook.format.files import Folder
     from deedbook.policy.judge import DecisionContext
     from deedbook_audit.calls import read_calls
+    from deedbook_audit.commands.ledgers import session_file
     from deedbook_audit.rederive import DecisionInput, Rejudger, find_recorded_answer
     from deedbook_inspect.rejudging.explanation import explain
 
@@ -268,7 +268,7 @@ def _find_call(calls: Any, session: str, event: str) -> "RecordedCall":
 
 def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
     """Return the message that an event is no call, with the first events that are."""
-    from deedbook.format.report import MOST_OF_A_KIND
+    from deedbook.format.terminal import MOST_OF_A_KIND
 
     why = f"event {event!r} of session {session!r} is no call and no denial"
     if not known:

@@ -27,7 +27,7 @@ def command(asked: GlobalOptions, session: str, form: str, source: str, *, no_da
 
     `workspace` names the workspace's own ledger: as envelope 1.0 it is the boots and shutdowns of its processes.
     """
-    from deedbook.cli.ledgers import session_file
+    from deedbook_audit.commands.ledgers import session_file
     from deedbook_inspect.reading import report_torn_end, types_in
 
     if form == FORMS[0] and (no_data or source):
@@ -46,8 +46,8 @@ def command(asked: GlobalOptions, session: str, form: str, source: str, *, no_da
 
 def _export_seed_002(place: Path) -> Iterable[bytes]:
     """Return a session in the form of seed 002; for the workspace ledger, the runs of the system."""
-    from deedbook.cli.ledgers import is_own_ledger, ledger_identity
-    from deedbook.format.reader import read
+    from deedbook_audit.commands.ledgers import is_own_ledger, ledger_identity
+    from deedbook_audit.upcasting.reader import read
     from deedbook_inspect.export import export_seed_002
     from deedbook_inspect.system_export import build_run_id, export_runs
 
@@ -73,8 +73,8 @@ def _find_process(place: Path, session: str) -> str:
     """Return the process that wrote a *session*, from the workspace ledger; empty if it is unknown."""
     from deedbook.format.errors import DeedbookError
     from deedbook.format.folds import fold
-    from deedbook.format.reader import read
     from deedbook.ledger.processes import ProcessesFold
+    from deedbook_audit.upcasting.reader import read
 
     folder = place.absolute().parent
     if folder.parent.name != "sessions" or folder.name != session:

@@ -52,8 +52,8 @@ def command(  # noqa: PLR0913 - one for each option
     """
     from deedbook.call.continuation.parent import read_parent
     from deedbook.cli.execution import execute
-    from deedbook.cli.ledgers import session_file
-    from deedbook.format.upcasting.naming import split_source
+    from deedbook_audit.commands.ledgers import session_file
+    from deedbook_audit.upcasting.naming import split_source
 
     parent = read_parent(_require_session(split_source(session_file(asked.workspace, session))[0]))
     forks: list[Fork] = []
@@ -73,8 +73,8 @@ def command(  # noqa: PLR0913 - one for each option
 
 def _require_session(place: "Path") -> "Path":
     """Return *place*; raises `LedgerError` (``FORK_REFUSED``) for a workspace's own ledger."""
-    from deedbook.cli.ledgers import is_own_ledger
     from deedbook.format.errors import LedgerError, fault
+    from deedbook_audit.commands.ledgers import is_own_ledger
 
     if is_own_ledger(place):
         why = "the workspace ledger is not forked, since it holds no session's work; `deedbook sessions` lists sessions"

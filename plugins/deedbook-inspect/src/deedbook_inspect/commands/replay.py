@@ -37,10 +37,11 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
     The first line is the verdict of the verification; the exit status is 4 if the ledger is not sound. Nothing is
     called again.
     """
-    from deedbook.cli.ledgers import session_file
-    from deedbook.format.folds import SnapshotFold, fold, subtree, transcript
-    from deedbook.format.reader import read
+    from deedbook.format.folds import SnapshotFold, fold
     from deedbook.format.terminal import plain
+    from deedbook_audit.commands.ledgers import session_file
+    from deedbook_audit.upcasting.reader import read
+    from deedbook_inspect.event_tree import subtree, transcript
 
     if out is not None and not html:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
@@ -66,9 +67,9 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
 
 def _verify(asked: GlobalOptions, place: Path) -> "VerificationResult":
     """Return the result of verifying the ledger at *place*."""
-    from deedbook.format.report import UNHASHED, UNWITNESSED
-    from deedbook.format.upcasting.naming import split_source
     from deedbook_audit.commands.naming import own_keys, select_one
+    from deedbook_audit.report import UNHASHED, UNWITNESSED
+    from deedbook_audit.upcasting.naming import split_source
     from deedbook_audit.whole import verify
     from deedbook_inspect.replaying.page import VerificationResult
 
@@ -85,7 +86,7 @@ def _verify(asked: GlobalOptions, place: Path) -> "VerificationResult":
 def _write_page(place: Path, checked: "VerificationResult", out: str | None) -> None:
     """Print or write the page of the ledger at *place*."""
     from deedbook.format.folds import fold
-    from deedbook.format.reader import read
+    from deedbook_audit.upcasting.reader import read
     from deedbook_inspect.replaying.account import AccountFold
     from deedbook_inspect.replaying.page import MOST_EVENTS, render_page
 
@@ -111,8 +112,8 @@ def _write_file(place: Path, parts: "Iterator[str]") -> None:
 
 def _find_name(place: Path) -> str:
     """Return the id of the session at *place*; for a ledger of an older form the name of its file."""
-    from deedbook.cli.ledgers import ledger_identity
     from deedbook.format.errors import DeedbookError
+    from deedbook_audit.commands.ledgers import ledger_identity
 
     try:
         return ledger_identity(place)[0]

@@ -84,8 +84,8 @@ def _choose(ledgers: Ledgers, names: tuple[str, ...]) -> list[LedgerFile]:
 def _list_parts(found: LedgerFile) -> list[LedgerFile]:
     """Return the ledgers of one name: a ledger, or each session in a file of an older form."""
     from deedbook.format.errors import LedgerError
-    from deedbook.format.reader import sessions_in
-    from deedbook.format.upcasting.naming import split_source
+    from deedbook_audit.upcasting.naming import split_source
+    from deedbook_audit.upcasting.reader import sessions_in
 
     place, session = split_source(found.place)
     try:
@@ -100,9 +100,9 @@ def _count(fold: "FiguresFold", ledgers: list[LedgerFile]) -> "tuple[Figures, li
 
     If the workspace's own ledger is among them, it supplies the approvals of all.
     """
-    from deedbook.cli.progress import ProgressCounter
     from deedbook.format.errors import LedgerError, fault
-    from deedbook.format.reader import read
+    from deedbook_audit.upcasting.reader import read
+    from deedbook_inspect.commands.progress import ProgressCounter
 
     figures = fold.start()
     damaged: list[tuple[str, DeedbookError]] = []

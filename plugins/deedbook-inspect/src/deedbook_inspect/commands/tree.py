@@ -31,8 +31,9 @@ def command(
     no_payload: bool,
 ) -> int:
     """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
-    from deedbook.format.folds import TreeFold, fold, subtree
-    from deedbook.format.reader import read
+    from deedbook.format.folds import fold
+    from deedbook_audit.upcasting.reader import read
+    from deedbook_inspect.event_tree import TreeFold, subtree
     from deedbook_inspect.reading import report_torn_end, types_in
 
     place = _find_ledger(asked, session, trace)
@@ -46,7 +47,7 @@ def command(
 
 
 def _find_ledger(asked: GlobalOptions, session: str | None, trace: str | None) -> Path:
-    from deedbook.cli.ledgers import session_file, session_of_trace
+    from deedbook_audit.commands.ledgers import session_file, session_of_trace
 
     if (session is None) == (trace is None):
         raise click.UsageError("name one session: by SESSION, or by --trace ID")

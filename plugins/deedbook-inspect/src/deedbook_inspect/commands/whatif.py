@@ -69,8 +69,9 @@ def command(
 
 def _list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
     """Return the ledgers to read, each once; with --all those of sessions that have begun."""
-    from deedbook.cli.ledgers import ledger_path, session_file, session_ids
+    from deedbook.cli.ledgers import ledger_path, session_ids
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_audit.commands.ledgers import session_file
 
     if everything == bool(sessions):
         raise click.UsageError("name the sessions, or say --all")
@@ -116,8 +117,7 @@ def _print_differences(workspace: str, charter: "Charter") -> None:
 
 
 def _print_result(found: "WhatIf", sessions: int) -> None:
-    from deedbook.format.report import pluralise
-    from deedbook.format.terminal import plain
+    from deedbook.format.terminal import plain, pluralise
     from deedbook_inspect.rejudging.whatif import TOTALS
 
     for change in found.changes:

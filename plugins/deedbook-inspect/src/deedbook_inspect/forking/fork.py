@@ -7,13 +7,14 @@ import attrs
 from deedbook.call.continuation.parent import ParentSession
 from deedbook.call.continuation.past import Past
 from deedbook.call.continuation.recall import Recall
-from deedbook.call.continuation.work import Task, list_work
-from deedbook.call.origins import SessionOrigin
+from deedbook.call.handlers import SessionOrigin
 from deedbook.call.prompts import Reply
 from deedbook.call.session import Session
 from deedbook.contract import Json
 from deedbook.format.errors import Err, LedgerError, Ok, Result, fault
 from deedbook.kernel import Kernel
+
+from .work import Task, list_work
 
 
 @attrs.frozen(eq=False)

@@ -19,10 +19,11 @@ from deedbook.format.canonical import MAX_BYTES
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import FORMAT, TRACE_ID
 from deedbook.format.files import Folder
-from deedbook.format.reader import Follower, read
-from deedbook.format.upcasting.naming import split_source
-from deedbook.format.upcasting.recognition import form_of
-from deedbook.format.upcasting.table import UPCASTERS
+from deedbook.format.reader import Follower
+from deedbook_audit.upcasting.naming import split_source
+from deedbook_audit.upcasting.reader import read
+from deedbook_audit.upcasting.recognition import form_of
+from deedbook_audit.upcasting.table import UPCASTERS
 
 __all__ = ["LedgerEvent", "LedgerReader"]
 

@@ -19,7 +19,8 @@ from deedbook.policy.charter_format import lists_rules
 from deedbook.policy.fitting import facts_of
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Answers, BoundGate, allowing_policy, rule_of
 from deedbook.policy.judge import Verdict, make_call
-from deedbook.policy.match import DEFAULT_KINDS, AbilityFacts, Match
+from deedbook.policy.kinds import DEFAULT_KINDS
+from deedbook.policy.match import AbilityFacts, Match
 from deedbook_audit.rederive import Answer, DecisionInput, Rederived, describe_unknown, rederive
 
 Places: TypeAlias = Callable[[str, str, str], str]

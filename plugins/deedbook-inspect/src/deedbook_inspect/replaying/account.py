@@ -13,7 +13,8 @@ import attrs
 
 from deedbook.contract import Event
 from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
-from deedbook.format.folds import NAMED_BY, EventTree, Snapshot, SnapshotFold, TreeFold
+from deedbook.format.folds import NAMED_BY, Snapshot, SnapshotFold
+from deedbook_inspect.event_tree import EventTree, TreeFold
 
 _ARGS_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
 _RESULT_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "response"})

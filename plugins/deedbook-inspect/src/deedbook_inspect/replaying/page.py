@@ -20,8 +20,10 @@ from .uses import DecisionRow, build_call, build_decision, build_round
 
 MOST_EVENTS: Final = 50_000
 """The largest number of events of a page; for a longer ledger it holds the first ones and says so."""
-_BUFFERED: Final = 500
-"""Pieces of the template that are written at once."""
+_ROWS: Final = 16
+"""Rows of a long list that are one piece of the page."""
+_BUFFERED: Final = 5
+"""Pieces of the page that are written at once."""
 _BAD: Final = frozenset({"tool.denied", "tool.error", "llm.error", "flow.error", "schema.violation", "call.diverged"})
 
 
@@ -94,6 +96,7 @@ def render_page(
         verification=verification,
         left_out=left_out,
         most_events=MOST_EVENTS,
+        rows=_ROWS,
         bad_types=_BAD,
         facts=_list_facts(account),
         messages=_list_messages(account, cutter),

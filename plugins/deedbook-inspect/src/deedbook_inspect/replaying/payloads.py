@@ -1,8 +1,8 @@
 """JSON for people, in lines: sealed values are marked and never shown, long ones are cut and marked."""
 
 import json
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Any, Final, TypeGuard
 
 import attrs
 
@@ -19,6 +19,8 @@ MAX_TOTAL: Final = 24 * 1024 * 1024
 BRIEF: Final = 400
 """The largest number of characters shown of each value after that."""
 MAX_DEPTH: Final = 80
+_CONTAINERS: Final = (dict, list)
+_encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 @attrs.frozen
@@ -30,9 +32,12 @@ class Mark:
     title: str = ""
 
 
-@attrs.frozen
+@attrs.define
 class JsonLine:
-    """A line of indented JSON: a *key*, a mark in the place of a value, and *text*, which includes a comma."""
+    """A line of indented JSON: a *key*, a mark in the place of a value, and *text*, which includes a comma.
+
+    It is not frozen: a page has hundreds of thousands of them, and a frozen one takes twice as long to make.
+    """
 
     indent: str = ""
     key: str = ""
@@ -63,36 +68,37 @@ class PayloadCutter:
     def cut(self, value: Any) -> Payload:
         """Return a value: text unchanged, anything else as indented JSON."""
         limit = MAX_VALUE if self._remaining > 0 else BRIEF
-        payload = _cut_text(value, limit) if isinstance(value, str) else self._cut_json(value, limit)
-        self._remaining -= sum(len(line) + 1 for line in payload.lines)
-        return payload
+        return self._cut_text(value, limit) if isinstance(value, str) else self._cut_json(value, limit)
+
+    def _cut_text(self, value: str, limit: int) -> Payload:
+        lines = [plain(line.removesuffix("\r").expandtabs(8)) for line in value[:limit].split("\n")]
+        self._remaining -= sum(map(len, lines)) + len(lines)
+        return Payload(lines, is_text=True, is_cut=len(value) > limit)
 
     def _cut_json(self, value: Any, limit: int) -> Payload:
         lines: list[JsonLine] = []
-        for line in self._list_lines(value):
-            if len(line) > limit:
-                lines.append(attrs.evolve(line, key=line.key[:limit], text=line.text[:limit]))
-                return Payload(lines, is_text=False, is_cut=True)
-            lines.append(line)
-            limit -= len(line) + 1
-        return Payload(lines, is_text=False, is_cut=False)
+        left = self._write(lines, limit, value)
+        self._remaining -= sum(map(len, lines)) + len(lines)
+        return Payload(lines, is_text=False, is_cut=left < 0)
 
-    def _list_lines(self, value: Any, key: str = "", end: str = "", depth: int = 0) -> Iterator[JsonLine]:
+    def _write(self, lines: list[JsonLine], left: int, value: Any, key: str = "", end: str = "", depth: int = 0) -> int:
+        """Add the lines of *value*, of at most *left* characters; return how many are left, or -1 if it is cut."""
         indent = "  " * depth
-        if is_sealed(value) or (isinstance(value, dict) and is_excised(value)):
-            yield JsonLine(indent, key, end, self._build_mark(value))
-        elif depth > MAX_DEPTH:
-            yield JsonLine(indent, key, f"…{end}")
-        elif isinstance(value, dict | list) and value:
-            opening, closing = "{}" if isinstance(value, dict) else "[]"
-            yield JsonLine(indent, key, opening)
-            rows = value.items() if isinstance(value, dict) else (("", item) for item in value)
-            for number, (name, item) in enumerate(rows, 1):
-                spelled = _spell(name) if isinstance(value, dict) else ""
-                yield from self._list_lines(item, spelled, "," if number < len(value) else "", depth + 1)
-            yield JsonLine(indent, text=f"{closing}{end}")
-        else:
-            yield JsonLine(indent, key, f"{_spell(value)}{end}")
+        if depth > MAX_DEPTH and not is_marked(value):
+            return _add(lines, left, JsonLine(indent, key, f"…{end}"))
+        if not isinstance(value, _CONTAINERS) or not value:
+            return _add(lines, left, JsonLine(indent, key, f"{_spell(value)}{end}"))
+        if is_marked(value):
+            return _add(lines, left, JsonLine(indent, key, end, self._build_mark(value)))
+        opening, closing = "{}" if isinstance(value, dict) else "[]"
+        left = _add(lines, left, JsonLine(indent, key, opening))
+        rows = value.items() if isinstance(value, dict) else (("", item) for item in value)
+        for number, (name, item) in enumerate(rows, 1):
+            if left < 0:
+                return left
+            spelled = _spell(name) if isinstance(value, dict) else ""
+            left = self._write(lines, left, item, spelled, "," if number < len(value) else "", depth + 1)
+        return left if left < 0 else _add(lines, left, JsonLine(indent, "", f"{closing}{end}"))
 
     def _build_mark(self, value: dict[str, Any]) -> Mark:
         if EXCISED_KEY in value:
@@ -102,9 +108,23 @@ class PayloadCutter:
         return Mark(f"{word}, {short(str(value.get('size')), 40)} bytes", word, short(str(value[SEALED_KEY])))
 
 
+def _add(lines: list[JsonLine], left: int, line: JsonLine) -> int:
+    """Add *line*, or its beginning if it has more than *left* characters; return how many are left, or -1."""
+    size = len(line)
+    if size > left:
+        line.key, line.text = line.key[:left], line.text[:left]
+    lines.append(line)
+    return max(0, left - size - 1) if size <= left else -1
+
+
 def is_excised(payload: Object) -> bool:
     """Return whether a payload was excised."""
     return payload.keys() == {EXCISED_KEY}
+
+
+def is_marked(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Return whether a mark stands in the place of *value*."""
+    return isinstance(value, dict) and (SEALED_KEY in value or is_excised(value))
 
 
 def is_sealed(value: Any) -> bool:
@@ -112,11 +132,6 @@ def is_sealed(value: Any) -> bool:
     return isinstance(value, dict) and SEALED_KEY in value
 
 
-def _cut_text(value: str, limit: int) -> Payload:
-    lines = [plain(line.removesuffix("\r").expandtabs(8)) for line in value[:limit].split("\n")]
-    return Payload(lines, is_text=True, is_cut=len(value) > limit)
-
-
 def _spell(value: Any) -> str:
     """Return a key, or a value without members, as JSON; the beginning of a long one."""
-    return plain(json.dumps(value, ensure_ascii=False, default=str)[: MAX_VALUE + 1])
+    return plain(_encode(value)[: MAX_VALUE + 1])

@@ -9,7 +9,7 @@ from deedbook.cli.common import GlobalOptions, display_path, principal_option
 from deedbook.cli.output import data_command, message, say
 
 if TYPE_CHECKING:
-    from deedbook.format.report import Report
+    from deedbook_audit.report import Report
 
 
 @data_command

@@ -8,16 +8,19 @@ from threading import Lock
 from typing import Any, Final, Protocol
 
 from deedbook.format.canonical import decode, encode
+from deedbook.format.checkpoints import CHECKPOINT, Checkpoint, SignedCheckpoint, origin_of
 from deedbook.format.errors import LedgerError, WitnessError, fault
 from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, LEAF, SignedCheckpoint, origin_of
 from deedbook.format.notes import Note
-from deedbook.format.proofs import Checkpoint, MerkleTree, leaf_hash
-from deedbook.format.witness_requests import DONE
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import read_newest, update_newest
+from deedbook.ledger.newest import read_newest
 from deedbook_audit.submission import FolderChannel, WitnessAheadError, WitnessClient
+from deedbook_audit.transparency.merkle import MerkleTree, leaf_hash
+from deedbook_audit.transparency.witness_requests import DONE
+
+from .leaves import LEAF
+from .newest import update_newest
 
 WITNESSED: Final = "ledger.witnessed"
 

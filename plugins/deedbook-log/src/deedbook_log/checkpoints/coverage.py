@@ -6,9 +6,9 @@ import attrs
 
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
 from deedbook.format.files import Folder
-from deedbook.format.leaves import Leaf
 from deedbook.format.reader import SessionSummary, list_sessions
 
+from .leaves import Leaf
 from .trees import SessionTree
 from .writer import MAX_SESSIONS, CheckpointWriter, NewCheckpoint, Why
 

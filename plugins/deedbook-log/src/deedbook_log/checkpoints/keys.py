@@ -14,8 +14,8 @@ import attrs
 
 from deedbook.approvals.keys import KeyRing
 from deedbook.contract import Object
+from deedbook.format.checkpoints import origin_of
 from deedbook.format.errors import SignatureError, fault
-from deedbook.format.leaves import origin_of
 from deedbook.format.notes import Note, SigningKey, VerifierKey, sign
 
 from .log import WorkspaceLog

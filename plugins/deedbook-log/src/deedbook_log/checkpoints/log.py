@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from deedbook.format.canonical import decode
+from deedbook.format.checkpoints import CHECKPOINT, Frontier, SignedCheckpoint
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import first_workspace_hash, split_line
-from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, SignedCheckpoint
-from deedbook.format.proofs import Frontier
 from deedbook.ledger.ledger import WorkspaceLedger
 
+from .leaves import KEY, LEAF, Leaf
 from .trees import LedgerTree
 
 _OURS: Final = b'"event_type":"ledger.'

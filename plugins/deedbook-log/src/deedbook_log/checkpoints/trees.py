@@ -6,13 +6,14 @@ Leaf n holds the envelope hash of line n. `verify` checks the lines; here each o
 import os
 from typing import Final, NamedTuple
 
+from deedbook.format.checkpoints import Frontier
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.events import first_hash, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.proofs import Frontier, leaf_hash
 from deedbook.format.tail import find_tail, lines_from_end
 from deedbook.ledger.journal import DATASYNC
+from deedbook_audit.transparency.merkle import leaf_hash
 
 _MARK: Final = b',"envelope_hash":"'
 _DIGITS: Final = 64

@@ -9,17 +9,17 @@ import attrs
 
 from deedbook.contract import Object
 from deedbook.format.canonical import encode
+from deedbook.format.checkpoints import CHECKPOINT, Checkpoint, Frontier, SignedCheckpoint
 from deedbook.format.errors import DeedbookError, LedgerError, SignatureError, fault
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
-from deedbook.format.leaves import CHECKPOINT, KEY, LEAF, Leaf, SignedCheckpoint, encode_peaks
 from deedbook.format.notes import SigningKey, VerifierKey, sign
-from deedbook.format.proofs import Checkpoint, Frontier
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.ledger.newest import update_newest
 
 from .keys import LogKeys, build_key_payload
+from .leaves import KEY, LEAF, Leaf, encode_peaks
 from .log import WorkspaceLog
+from .newest import update_newest
 from .trees import SessionTree
 
 Why: TypeAlias = Literal["session_end", "events", "seconds", "irreversible", "asked", "key"]

@@ -143,7 +143,7 @@ def _read_key(store: "WitnessStore", given: str, origin: str | None) -> "tuple[V
     """Return the key in *given*, and the log's origin."""
     from deedbook.format.errors import SignatureError, fault
     from deedbook.format.notes import MAX_TEXT, Note, VerifierKey
-    from deedbook.format.rotation import Rotation
+    from deedbook_audit.transparency.rotation import Rotation
 
     text = given
     if "+" not in given or os.path.lexists(given):
@@ -163,9 +163,9 @@ def _read_key(store: "WitnessStore", given: str, origin: str | None) -> "tuple[V
 
 
 def _print_witness(asked: GlobalOptions, store: "WitnessStore") -> None:
-    from deedbook.format.proofs import Checkpoint
+    from deedbook.format.checkpoints import Checkpoint
     from deedbook.format.terminal import plain
-    from deedbook.format.witness_requests import origin_hash
+    from deedbook_audit.transparency.witness_requests import origin_hash
 
     checkpoints = [(log, store.read_newest(origin_hash(log.origin))) for log in store.list_logs()]
     sizes = [(log, Checkpoint.parse(note.text).size if note else 0) for log, note in checkpoints]

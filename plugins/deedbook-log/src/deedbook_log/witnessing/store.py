@@ -18,12 +18,12 @@ from typing import Final, NoReturn
 
 import attrs
 
-from deedbook.format.cosignatures import WitnessSigner
+from deedbook.format.checkpoints import Checkpoint
 from deedbook.format.errors import DeedbookError, SignatureError, fault
 from deedbook.format.files import Folder
 from deedbook.format.notes import MAX_TEXT, Note, VerifierKey
-from deedbook.format.proofs import Checkpoint
-from deedbook.format.witness_requests import origin_hash
+from deedbook_audit.transparency.cosignatures import WitnessSigner
+from deedbook_audit.transparency.witness_requests import origin_hash
 
 LOCK_SECONDS: Final = 10.0
 MAX_REFUSED: Final = 64

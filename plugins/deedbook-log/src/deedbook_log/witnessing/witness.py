@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable
 
+from deedbook.format.checkpoints import EMPTY, Checkpoint
 from deedbook.format.errors import DeedbookError, SignatureError
 from deedbook.format.notes import Note
-from deedbook.format.proofs import EMPTY, Checkpoint, is_consistent
-from deedbook.format.witness_requests import (
+from deedbook_audit.transparency.cosignatures import cosigned_at
+from deedbook_audit.transparency.merkle import is_consistent
+from deedbook_audit.transparency.witness_requests import (
     BAD,
     BROKEN,
     BUSY,
@@ -81,7 +83,7 @@ class Witness:
         note = self._store.read_newest(origin_hash(origin))
         if note is None:
             return 0, Checkpoint(origin, 0, EMPTY)
-        known, seen = Checkpoint.parse(note.text), self._key.public.cosigned_at(note)
+        known, seen = Checkpoint.parse(note.text), cosigned_at(self._key.public, note)
         if known.origin != origin or seen is None:
             raise ValueError("the newest checkpoint is not what this witness cosigned")
         return seen, known

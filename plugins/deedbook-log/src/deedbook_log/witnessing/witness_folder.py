@@ -15,7 +15,7 @@ from typing import Final
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.terminal import short
-from deedbook.format.witness_requests import (
+from deedbook_audit.transparency.witness_requests import (
     ANSWERS,
     BAD,
     CHECKPOINTS,

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from deedbook.format.errors import DeedbookError
-from deedbook.format.witness_requests import BAD, BUSY, DONE, MAX_BODY, UNKNOWN, Answer
+from deedbook_audit.transparency.witness_requests import BAD, BUSY, DONE, MAX_BODY, UNKNOWN, Answer
 
 from .witness import Witness
 

@@ -288,19 +288,40 @@ def _declare(session: "Session", text: str) -> dict[str, Any]:
 
 def _find_result(asked: GlobalOptions, name: str, pointer: str) -> dict[str, Any]:
     """Return the tool result *name* as grounds; raises `click.BadParameter`."""
-    from deedbook.cli.ledgers import session_file
     from deedbook.format.events import split_line
 
     session, _, seq = name.partition(":")
     if not _SEQ.fullmatch(seq):
         raise click.BadParameter(f"{name!r} is no SESSION:SEQ", param_hint="--result")
-    place: Path = session_file(asked.workspace, session)
-    with place.open("rb") as file:
+    with _find_ledger(asked, session).open("rb") as file:
         for raw in file:
             if f'"seq":{seq},'.encode() in raw and (line := split_line(raw)).seq == int(seq):
                 grounds = {"session": line.session_id, "seq": line.seq, "hash": line.envelope_hash}
                 return {"kind": "tool_verified", **grounds, "pointer": pointer}
     raise click.BadParameter(f"{session!r} has no event {seq!r}", param_hint="--result")
+
+
+def _find_ledger(asked: GlobalOptions, name: str) -> "Path":
+    """Return the ledger *name*: a session by its id or its beginning, ``last``, ``workspace``, or a file."""
+    from pathlib import Path
+
+    from deedbook.cli.ledgers import FILE, WORKSPACE, ledger_path, own_ledger_path, read_leniently, session_id
+    from deedbook.format.errors import LedgerError, fault
+    from deedbook.format.events import SESSION_ID
+
+    if not SESSION_ID.fullmatch(name):
+        place = Path(name) / FILE if Path(name).is_dir() else Path(name)
+        if not place.is_file():
+            raise LedgerError(fault("SESSION_NOT_FOUND", f"{name!r} is no session id, and no file of that name exists"))
+        return place
+    source, _ = read_leniently(asked.workspace)
+    if name == WORKSPACE and own_ledger_path(source).exists():
+        return own_ledger_path(source)
+    identity = session_id(source, name)
+    if not ledger_path(source, identity).exists():
+        why = f"session {identity} has no ledger; `deedbook verify` reports why"
+        raise LedgerError(fault("SESSION_NOT_FOUND", why))
+    return ledger_path(source, identity)
 
 
 def _parse_value(text: str) -> Any:

@@ -6,7 +6,7 @@ import click
 
 from deedbook.cli.common import GlobalOptions, announce, display_path, json_option, profile_option
 from deedbook.cli.output import as_json, data_command, message, say
-from deedbook.cli.process import Deadline
+from deedbook_serve.deadline import Deadline
 
 SECTION: Final = "Serve"
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from deedbook.contract import Event, Object
 from deedbook.format.event_text import show
 from deedbook.format.files import Folder
-from deedbook.format.markdown import block, escape, front, row
+from deedbook_serve.markdown import block, escape, front, row
 
 from .book import State, TaskBook, TaskRecord
 

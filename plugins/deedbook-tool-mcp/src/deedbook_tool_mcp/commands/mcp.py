@@ -12,7 +12,8 @@ from deedbook.cli.output import as_json, data_command, message, say, table
 from .servers import confirm_server, describe_server, print_changes, review, warn_left_out
 
 if TYPE_CHECKING:
-    from deedbook.workspace.declarations import ServerSource, Workspace
+    from deedbook.workspace.declarations import Workspace
+    from deedbook_tool_mcp.servers import ServerSource
 
 SECTION: Final = "Serve"
 
@@ -31,7 +32,9 @@ def command() -> None:
 @click.pass_obj
 def list_servers(options: GlobalOptions) -> int:
     """List the MCP servers that the workspace declares; starts none."""
-    servers = survey(options.workspace).servers
+    from deedbook_tool_mcp.servers import declared_servers
+
+    servers = declared_servers(survey(options.workspace))
     if options.json:
         as_json({"schema_version": "v1", "servers": [describe_server(server) for server in servers.values()]})
     elif servers:
@@ -70,8 +73,10 @@ def tools(options: GlobalOptions, name: str) -> int:
 @click.pass_obj
 def refresh(options: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int:
     """List again the tools of servers (all, or those named), show what changed, and keep it for review."""
+    from deedbook_tool_mcp.servers import declared_servers
+
     workspace = survey(options.workspace)
-    servers = [_require_declared_server(workspace, name) for name in names] or list(workspace.servers.values())
+    servers = [_require_declared_server(workspace, name) for name in names] or [*declared_servers(workspace).values()]
     if not review(workspace, servers, yes=yes):
         message("nothing was written")
         return 1
@@ -86,8 +91,8 @@ def refresh(options: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int
 def remove(options: GlobalOptions, name: str, *, yes: bool) -> int:
     """Take a server out of deedbook.yaml, with what it listed; its abilities are gone."""
     from deedbook.format.files import Folder
-    from deedbook.workspace.edits import remove_entry
-    from deedbook.workspace.servers import listing_path
+    from deedbook_tool_mcp.edits import remove_entry
+    from deedbook_tool_mcp.servers import listing_path
 
     workspace = survey(options.workspace)
     server = _require_declared_server(workspace, name)
@@ -137,10 +142,11 @@ def add(
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.plugins.plugins import discover
     from deedbook_tool_mcp.server_listing import compare_listings, survey_server
+    from deedbook_tool_mcp.servers import declared_servers
 
     body = _build_entry(command_words, given)
     workspace = survey(options.workspace)
-    if name in workspace.servers:
+    if name in declared_servers(workspace):
         raise click.UsageError(
             f"there is a server {name!r} already; look at it again with: deedbook mcp refresh {name}"
         )
@@ -169,8 +175,8 @@ def add(
 
 def _read_hints(server: "ServerSource", listing: Mapping[str, Any]) -> dict[str, Any]:
     """Return the effects that a server claims for its tools, as in YAML; tools without claims are left out."""
-    from deedbook.workspace.listings import hinted_effects
-    from deedbook.workspace.servers import with_tools
+    from deedbook_tool_mcp.listings import hinted_effects
+    from deedbook_tool_mcp.servers import with_tools
 
     claimed = {name: hinted_effects(tool) for name, tool in with_tools(server, listing).tool_listings.items()}
     return {name: {"effects": effects} for name, effects in claimed.items() if effects}
@@ -207,12 +213,14 @@ def _resolve_command(command_words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _require_declared_server(workspace: "Workspace", name: str) -> "ServerSource":
     from deedbook.format.schema import suggest
+    from deedbook_tool_mcp.servers import declared_servers
 
-    if name not in workspace.servers:
-        known = ", ".join(sorted(workspace.servers)) or "none"
-        hint = suggest(name, workspace.servers) or "."
+    servers = declared_servers(workspace)
+    if name not in servers:
+        known = ", ".join(sorted(servers)) or "none"
+        hint = suggest(name, servers) or "."
         raise click.UsageError(f"server {name!r} is not declared{hint} Declared: {known}")
-    return workspace.servers[name]
+    return servers[name]
 
 
 def _format_tool_count(server: "ServerSource") -> str:
@@ -254,9 +262,9 @@ class _SettingsEdit:
         """Return the server that the entry would declare; raises `SourceError` if it is not valid."""
         from deedbook.format.errors import SourceError
         from deedbook.format.schema import Schemas, data_folder
-        from deedbook.workspace.edits import add_entry
-        from deedbook.workspace.servers import Servers
         from deedbook.workspace.trees import SourceReader, SourceTree
+        from deedbook_tool_mcp.edits import add_entry
+        from deedbook_tool_mcp.servers import Servers
 
         reading = SourceReader(Schemas.load(data_folder("schemas")))
         tree = SourceTree(self._root, ".system")
@@ -275,21 +283,21 @@ class _SettingsEdit:
     ) -> "ServerSource":
         """Write the listing and the entry; take both back if the workspace has a fault because of them."""
         from deedbook.format.errors import SourceError, raise_all
-        from deedbook.workspace.edits import add_entry
-        from deedbook.workspace.servers import listing_path
         from deedbook.workspace.workspace import survey_workspace
+        from deedbook_tool_mcp.edits import add_entry
         from deedbook_tool_mcp.server_listing import write_listing
+        from deedbook_tool_mcp.servers import declared_servers, listing_path
 
         _, before = survey_workspace(workspace.root)
         write_listing(self._root, listing)
         written = ""
         try:
             written = self.write_settings(lambda text: add_entry(text, _YAML_SECTION, name, body, self.path))
-            server_source, faults = survey_workspace(workspace.root)
+            found, faults = survey_workspace(workspace.root)
             old = {error.message for error in before}
             raise_all(SourceError, (error for error in faults if error.message not in old))
-            assert server_source is not None
-            return server_source.servers[name]
+            assert found is not None
+            return declared_servers(found)[name]
         except BaseException:
             if written:
                 self._root.replace(self.path, self._raw, expected=written)

@@ -8,8 +8,9 @@ from deedbook.cli.common import confirm
 from deedbook.cli.output import message, say
 
 if TYPE_CHECKING:
-    from deedbook.workspace.declarations import ServerSource, Workspace
+    from deedbook.workspace.declarations import Workspace
     from deedbook_tool_mcp.server_listing import ListingChange
+    from deedbook_tool_mcp.servers import ServerSource
 
 
 def review(workspace: "Workspace", servers: "Iterable[ServerSource]", *, yes: bool) -> bool:

@@ -1,1 +1,0 @@
-"""Rank targets for a prompt without a model: skills, abilities and sections of routing documents."""

@@ -1,0 +1,42 @@
+"""The sections and files of a workspace that features read: ``known/sections.json`` names their owners."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from deedbook.contract.pointers import join_pointer
+from deedbook.format import canonical
+from deedbook.format.schema import data_folder
+
+from .documents import Document
+from .sources import SYSTEM, list_entries
+from .trees import SourceTree
+
+
+@attrs.frozen
+class SectionOwner:
+    """A feature that owns a section: *member* is its part of a charter, *files* are its names in ``.system``."""
+
+    member: str
+    files: tuple[str, ...]
+
+
+def read_owners() -> dict[str, SectionOwner]:
+    """Return the owners by the feature's name, which is also the name of its section, or of its folders in `roots:`."""
+    known = canonical.decode((data_folder("known") / "sections.json").read_bytes())
+    return {name: SectionOwner(owner["member"], tuple(owner["files"])) for name, owner in known.items()}
+
+
+def find_sections(tree: SourceTree, settings: Document | None) -> Iterator[tuple[str, str]]:
+    """Yield each feature that has something to read in *settings* or in *tree*, and the place that shows it."""
+    said: Any = settings.value if settings else {}
+    there = [entry.name for entry in list_entries(tree.folder, SYSTEM)[0]]
+    for name, owner in read_owners().items():
+        files = [f"{SYSTEM}/{each}" for each in there if each in owner.files]
+        if settings and name in said:
+            yield name, settings.place(join_pointer(name), key=True)
+        elif settings and name in said.get("roots", {}):
+            yield name, settings.place(join_pointer("roots", name), key=True)
+        elif files:
+            yield name, files[0]

@@ -1,0 +1,1 @@
+"""Commands for people who write and check a workspace: begin, list, lint, test, examine."""

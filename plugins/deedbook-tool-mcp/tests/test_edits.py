@@ -1,0 +1,80 @@
+"""Entries of deedbook.yaml, put in and taken out: the rest stays, byte by byte where that can be."""
+
+import string
+
+import pytest
+from cases import for_each
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deedbook.format.errors import DeedbookError
+from deedbook.workspace.documents import parse_yaml
+from deedbook_tool_mcp.edits import add_entry, remove_entry
+
+BODY = {"command": ["uvx", "mcp-server-git", "--x=y", "a b", "yes", "1", ""], "env": {"K": {"secret": "gh"}, "L": "#"}}
+STYLES = [
+    "schema_version: v1\n",
+    "schema_version: v1",
+    "# a comment\nschema_version: v1   # why\n\npolicies: {a: {kind: rules}}   # kept\n# the end\n",
+    "schema_version: v1\nservers:\n  old:\n    command: [x]   # kept\n  # about old\nlock: auto\n",
+    "schema_version: v1\nservers:\n    old: {command: [x]}\n    # below\n",
+    "schema_version: v1\nservers: {}\nlock: auto\n",
+    "schema_version: v1\nservers: {old: {command: [x]}}   # flow\n",
+    "servers:\n\n  # first\n  old: {url: 'http://x'}\nschema_version: v1\n",
+    "{schema_version: v1, servers: {old: {command: [x]}}}\n",
+    '{"schema_version": "v1"}',
+    "schema_version: v1\r\nlock: auto\r\n",
+]
+
+
+def read(text):
+    return parse_yaml(text.encode(), "x.yaml").value
+
+
+@for_each("text", STYLES)
+def test_entry_is_put_in_and_everything_else_says_what_it_said(text):
+    made = add_entry(text, "servers", "git", BODY, "x.yaml")
+    meant = read(text)
+    assert read(made) == {**meant, "servers": {**(meant.get("servers") or {}), "git": BODY}}
+    assert text.count("#") <= made.count("#")
+
+
+@for_each("text", STYLES)
+def test_entry_that_is_put_in_and_taken_out_leaves_what_was_there(text):
+    back = remove_entry(add_entry(text, "servers", "git", BODY, "x.yaml"), "servers", "git", "x.yaml")
+    meant = read(text)
+    assert read(back) == {key: value for key, value in meant.items() if key != "servers" or value}
+
+
+@pytest.mark.parametrize("text", STYLES[2:5])
+def test_lines_of_others_stay_as_they_are(text):
+    made = add_entry(text, "servers", "git", BODY, "x.yaml")
+    rest = iter(made.splitlines())
+    assert all(line in rest for line in text.splitlines()), "the old lines, in their order"
+    assert remove_entry(made, "servers", "git", "x.yaml").strip() == text.strip()
+
+
+WORDS = st.text(st.sampled_from(string.printable + "é\u2028\U0001f600"), min_size=1, max_size=12)
+
+
+@given(
+    command=st.lists(WORDS, min_size=1, max_size=4),
+    name=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True),
+)
+def test_whatever_a_command_says_it_is_written_so_that_it_is_read_again(command, name):
+    body = {"command": command}
+    try:
+        made = add_entry(STYLES[2], "servers", name, body, "x.yaml")
+    except DeedbookError:
+        return  # what YAML cannot hold is refused, and nothing is written
+    assert read(made)["servers"] == {name: body}
+
+
+def test_entry_that_is_there_already_is_refused():
+    with pytest.raises(DeedbookError, match='servers: has an entry "old" already'):
+        add_entry(STYLES[3], "servers", "old", BODY, "x.yaml")
+
+
+def test_what_is_no_yaml_is_refused_with_its_place():
+    with pytest.raises(DeedbookError, match=r"x\.yaml:2:1: not YAML"):
+        add_entry("a: [\n", "servers", "git", BODY, "x.yaml")
