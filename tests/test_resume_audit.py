@@ -1,17 +1,21 @@
 """What verification says of resumed sessions: each call is judged under the charter that was in force."""
 
 import json
+import os
 import shutil
 
 import pytest
 from persons import approving
-from test_resume import REPORT, answered, resume, suspended
+from test_resume import REPORT, answered, resume, sessions, suspended
 
 from deedbook import ALLOW, Err, Ok
+from deedbook.call.continuation.parent import read_parent
 from deedbook_audit.verification.charters import check_charters
+from deedbook_inspect.forking.fork import plan_fork, redo_work
 
 LARGE = {"match": {"abilities": ["pay"], "args": {"/sum": {"in": [2]}}}, "then": "ask", "reason": "a large sum"}
 REST = {"match": {}, "then": "allow"}
+PLAIN = {"goes_on": False, "leaves": False, "prompts": ()}
 
 
 def policy(lab, *rules):
@@ -96,6 +100,55 @@ def test_charter_that_a_resume_names_needs_a_record(office, tmp_path):
     own = copy / "workspace/.events.jsonl"
     own.write_text(own.read_text().replace(later, "0" * 64))
     assert later in str(check_charters(copy, [session]).gaps)
+
+
+def forked(lab, session, at):
+    """Fork the session at an event, and do the work again; return the fork's id and the end of its run."""
+    with lab.kernel() as kernel:
+        planned = plan_fork(kernel, read_parent(lab.ledger(session)), at, **PLAIN)
+        with kernel.session("run", origin=planned.origin) as fork:
+            redo_work(fork, planned)
+        return fork.id, planned.recall
+
+
+def test_fork_of_a_resumed_session_repeats_no_effect_and_is_not_suspended(office, did):
+    session = suspended(office)
+    answered(office, session)
+    resume(office, session)
+    fork, recall = forked(office, session, len(office.events(session)) - 1)
+    assert did == [1, 2]
+    assert recall.served == 1, "the payment of 2 needs a person again"
+    assert office.all("tool.denied", fork)[-1].payload["code"] == "NEEDS_HUMAN"
+    assert office.types(fork)[-1] == "session.end"
+    assert office.verify(fork).sound
+
+
+def test_fork_gets_the_outcome_of_a_lost_call_that_was_made_again(lab, tmp_path):
+    place, asked = tmp_path / "asked", []
+
+    def look(args, ctx):
+        asked.append(1)
+        if not place.exists():
+            place.touch()
+            os._exit(9)
+        return {"seen": True}
+
+    lab.tool("look", look, effects="read")
+    lab.skill("clerk", allows="look", triggers="hello")
+    lab.flow("work", lambda args, run: json.dumps(run.call("look", {})))
+    if not (child := os.fork()):
+        try:
+            with lab.session("run") as session:
+                session.run("hello")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    (session,) = sessions(lab)
+    assert resume(lab, session).value.text == '{"seen": true}'
+    fork, recall = forked(lab, session, len(lab.events(session)) - 1)
+    assert asked == [1]
+    assert (recall.served, recall.refused) == (1, 0)
+    assert lab.one("agent.reply", fork).payload["reply"] == '{"seen": true}'
 
 
 def test_gate_that_reads_the_state_of_nested_runs_is_derived_again(lab):

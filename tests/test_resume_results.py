@@ -11,7 +11,9 @@ from test_resume import REPORT, office, refused, resume, sessions, state_of, sus
 from deedbook import Err, HandlerSpec, Ok
 from deedbook.approvals.answering import open_queue
 from deedbook.approvals.results import sign_as
+from deedbook.call.continuation.parent import read_parent
 from deedbook.format.errors import DeedbookError
+from deedbook_inspect.forking.fork import plan_fork
 
 
 @pytest.fixture
@@ -81,6 +83,17 @@ def test_forged_result_is_found(office, tmp_path):  # noqa: F811
         "its settles is another than was signed"
     ]
     assert list(result_faults(event.payload, None, event.parent))
+
+
+def test_fork_past_the_result_of_a_person_is_refused(office):  # noqa: F811
+    session = suspended(office)
+    take_over(office, session, {"paid": "by hand"})
+    parent = read_parent(office.ledger(session))
+    settled = office.one("call.settled", session).seq
+    with office.kernel() as kernel:
+        plain = {"goes_on": False, "leaves": False, "prompts": ()}
+        refused("FORK_REFUSED", plan_fork, kernel, parent, settled, **plain)
+        assert plan_fork(kernel, parent, settled - 1, **plain)
 
 
 # --- lost writes ------------------------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ class Session:
         from .prompts import PromptRun
 
         runs = self._open_runs()
-        runs.suspends = self.door.suspends = not self.door.is_deferred
+        runs.suspends = self.door.suspends = self._origin is None and not self.door.is_deferred
         caller = attrs.evolve(self.caller, signals=signals)
         journal = runs.journal(self.door, self.note, message)
         run = PromptRun(self.bindings, self.hooks, self.principal, caller, message, journal, self.context)

@@ -14,6 +14,7 @@ import attrs
 
 from deedbook.contract import Event
 from deedbook.format.canonical import digest, encode_payload
+from deedbook.format.errors import LedgerError, fault
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
 
@@ -63,7 +64,7 @@ class Past:
 
     def __init__(self, parent: ParentSession, at: int) -> None:
         self.parent, self.at = parent, at
-        self.left = list(_recorded_calls(parent, at))
+        self.left = _without_repeated(list(_recorded_calls(parent, at)))
         self.denied = [event for event in parent.events[: at + 1] if event.type == "tool.denied"]
 
     def take(self, kind: str, name: str, raw: bytes) -> "RecordedCall | None":
@@ -120,6 +121,31 @@ def _recorded_calls(parent: ParentSession, at: int) -> Iterator[RecordedCall]:
             above.outcome = event
             around[event.span] = above.within  # calls that an answer requests are not nested in the question
     yield from found
+
+
+def _without_repeated(calls: list[RecordedCall]) -> list[RecordedCall]:
+    """Leave out lost calls that were made again when the session was resumed: its flow got the later outcome."""
+    later: set[tuple[str | None, str]] = set()
+    kept = []
+    for made in reversed(calls):
+        place = made.intent.parent, made.key
+        if not (_is_lost(made) and place in later):
+            kept.append(made)
+        later.add(place)
+    return kept[::-1]
+
+
+def _is_lost(made: RecordedCall) -> bool:
+    ended = made.outcome
+    return ended is not None and ended.actor == "system" and ended.payload.get("outcome") == "unknown"
+
+
+def refuse_settled(parent: ParentSession, at: int) -> None:
+    """Raise `LedgerError` (``FORK_REFUSED``) if a person gave the result of a call up to event *at*."""
+    settled = next((event for event in parent.events[: at + 1] if event.type == "call.settled"), None)
+    if settled is not None:
+        why = f"a person gave the result of a call at event {settled.seq}, and a fork serves outcomes only"
+        raise LedgerError(fault("FORK_REFUSED", f"{why}; fork from an event before it", place=str(parent.place)))
 
 
 def _open(parent: ParentSession, made: RecordedCall) -> None:

@@ -141,8 +141,8 @@ def build_runs(
 def _open_message(events: Sequence[Event], requests: RunRequests) -> str | None:
     """Return the span of the last prompt, if its run has neither replied nor ended otherwise."""
     last = next((event.span for event in reversed(events) if event.type == "user.message"), None)
-    if last is None:
-        return None
+    if last is None or any(event.type == "session.forked" for event in events):
+        return None  # a fork gets outcomes of its parent, which a resumption would not give it
     found = requests.branches.get(last, ())
     if not found:
         return last if events[0].payload.get("purpose") == "run" else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import attrs
 
 from deedbook.call.continuation.parent import ParentSession
-from deedbook.call.continuation.past import Past
+from deedbook.call.continuation.past import Past, refuse_settled
 from deedbook.call.continuation.recall import Recall
 from deedbook.call.handlers import SessionOrigin
 from deedbook.call.prompts import Reply
@@ -57,6 +57,7 @@ def plan_fork(
         if task.why and task.kind != "call":
             why = f"event {task.seq} of session {parent.session} cannot be asked for again: {task.why}"
             raise LedgerError(fault("FORK_INCOMPLETE", why))
+    refuse_settled(parent, at)
     recall = Recall(Past(parent, at), kernel.sealer, goes_on=goes_on and not prompts, leaves=leaves)
     return Fork(recall, tasks, after)
 
