@@ -106,8 +106,9 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert bare == {"call.door"}
     # whoever else lets something be performed lets the door do it
     assert called("perform") | called("aperform") == {
+        "call.continuation.replay",
         "call.door",
-        "call.runs",
+        "call.journal",
         "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
     }
@@ -237,6 +238,8 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
     }
     assert appending == {
         "approvals.answering",
+        "call.continuation.resume",
+        "call.continuation.settling",
         "deedbook_log.checkpoints.attestation",
         "deedbook_log.checkpoints.writer",
         "deedbook_memory.gate",

@@ -14,7 +14,7 @@ import pytest
 from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
-from deedbook.ledger.recovery import REASON
+from deedbook.ledger.recovery import GIVEN_UP
 from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.workspace import read_workspace
 
@@ -98,7 +98,7 @@ def test_closing_ends_open_calls_as_unknown_innermost_first_and_halts_the_contex
         )
         assert (each.actor, each.principal) == ("system", "local")
     assert (halted.type, halted.parent) == ("context.halted", flow.parent)
-    assert (end.type, end.payload) == ("session.end", {"ok": False, "reason": REASON})
+    assert (end.type, end.payload) == ("session.end", {"ok": False, "reason": GIVEN_UP})
     assert listed(lab) == [(identity, "ended")]
     assert lab.verify(identity).sound
 
