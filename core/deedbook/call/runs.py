@@ -237,13 +237,17 @@ class FlowRun(RunCalls):
     def _abort(self, problem: BaseException) -> None:
         """End the context of a flow that raised."""
         context = self.context
-        if context is None or not context.is_live or self._runs.suspend(context, problem):
+        if context is None or self._runs.suspend(context, problem):
             return
+        if context.is_live:
+            self._end(context, problem)
+        self._close_role()
+
+    def _end(self, context: Recorder, problem: BaseException) -> None:
         code = getattr(problem, "code", "") if isinstance(problem, Failed) else ""
         reason = f"{code}: {problem}" if code else f"{type(problem).__name__}: {problem}"
         cancelled = code == "CANCELLED" or not isinstance(problem, Exception)
         (context.halt if cancelled else context.fail)(str(fault("TOOL_ERROR", reason).message)[:2000])
-        self._close_role()
 
     def _close_role(self) -> None:
         """Record the last transition: to DONE if the run has completed, otherwise to FAIL."""
@@ -318,7 +322,7 @@ class Runs:
     def suspend(self, context: Recorder, problem: BaseException) -> bool:
         """Return whether *problem* suspends the run of *context*; if it waits for a person, record that."""
         if isinstance(problem, RunSuspended):
-            if problem.error.code == "NEEDS_HUMAN":
+            if problem.error.code == "NEEDS_HUMAN" and context.is_live:
                 context.need_human(problem.error.message[:2000])
             return True
         return self.suspends and isinstance(problem, KeyboardInterrupt)
