@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from deedbook.contract import Event, Failed, Principal, Skill
+from deedbook.contract import AbilityInfo, Event, Failed, Principal, Skill, SkillInfo
 from deedbook.format.context import ContextFold, Recorder
 from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook_flow_review import Review
 
 SKILL = Skill("greet", "Greets somebody.", "# Greet\n\nUse echo.", frozenset({"echo"}))
+RUN = "f" * 16
 LINES = SimpleNamespace(
     directive={"intent": "greet Ada", "constraints": ["be brief"], "needs_advisor": False, "schema_version": "v1"},
     plan={
@@ -91,20 +92,28 @@ class Stage:
         self.aliases = aliases or {}
         self.events, self.roles, self.requests, self.used = [], [], [], []
         self.states = {}
-        self.context = Recorder(lambda event_type, payload: self.events.append((event_type, payload)))
+        self.context = Recorder(self.append, run=RUN)
         self.context.create("say hello to Ada", "test")
         self.principal = Principal("ada", "test")
         self.session = "s-1"
         self.idempotency_key = "k-1"
 
+    def append(self, event_type, payload):
+        schema = f"event_{event_type.replace('.', '_')}_{payload.get('schema_version', 'v1')}"
+        assert self.schemas.validator(schema).violations(payload) == ()
+        self.events.append((event_type, payload))
+        return f"{len(self.events):016x}"
+
+    def abilities(self):
+        return [AbilityInfo(id="echo", kind="tool", summary="Echo.", effects="none", tags=frozenset())]
+
+    def skills(self):
+        return [SkillInfo(skill=self.skill)] if self.skill else []
+
     def agent(self, role):
         self.roles.append(role)
         self.states[role] = self.context.state
         return Actor(self, role)
-
-    def record(self, event_type, payload):
-        assert self.schemas.validator("event_worker_report_v1").violations(payload) == ()
-        self.events.append((event_type, payload))
 
     def spoken(self, line):
         finish, line = line if isinstance(line, tuple) else (None, line)
@@ -121,11 +130,20 @@ class Stage:
         return response
 
     def play(self, **settings):
-        """Run the flow; what it gives has to fit what it declares."""
+        """Run the flow, which returns nothing, and return what its context says."""
         assert foreign(Review.spec.settings, place="settings").violations(settings) == ()
-        result = Review(settings, None)({"prompt": "say hello to Ada"}, self)
-        assert foreign(Review.spec.gives, place="gives").violations(result) == ()
-        return result
+        assert Review(settings, None)({"prompt": "say hello to Ada"}, self) is None
+        context = self.folded()
+        assert context == self.context.context
+        reviews = [
+            context.verification or {},
+            *(each.data for each in context.log if each.event_type == "review.failed"),
+        ]
+        reviews = [each for each in reviews if each]
+        return {
+            "reply": context.reply, "state": context.state, "report": context.report,
+            "review": reviews[-1] if reviews else None,
+        }  # fmt: skip
 
     def fails(self, **settings):
         """Run the flow to its failure, and return that."""
@@ -147,8 +165,8 @@ class Stage:
         fold = ContextFold()
         state = fold.start()
         for seq, (event_type, payload) in enumerate(self.events):
-            state = fold.step(state, Event(seq, event_type, "runtime", None, f"{seq + 1:016x}", None, "", payload))
-        return state
+            state = fold.step(state, Event(seq, event_type, "runtime", None, f"{seq + 1:016x}", RUN, "", payload))
+        return state[RUN]
 
     def types(self):
         return [event_type for event_type, _ in self.events]

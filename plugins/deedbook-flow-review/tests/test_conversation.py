@@ -6,6 +6,7 @@ import pytest
 
 from deedbook.contract import Failed
 
+AFTER = "the worker was not done after {} turns, which is the limit"
 MALFORMED = "MALFORMED_AGENT_MESSAGE"
 
 
@@ -56,7 +57,12 @@ def test_tool_that_needs_a_human_ends_the_work(stage, lines):
     calls = [{"id": "t1", "name": "wipe", "args": {}}, {"id": "t2", "name": "echo", "args": {}}]
     run = stage(worker=[{"calls": calls}, lines.report], tools={"wipe": Failed("NEEDS_HUMAN", "a person looks first")})
     result = run.play()
-    assert result == {"reply": "a person looks first", "state": "NEEDS_HUMAN", "report": None, "review": None}
+    assert result == {
+        "reply": "NEEDS_HUMAN: a person looks first",
+        "state": "NEEDS_HUMAN",
+        "report": None,
+        "review": None,
+    }
     assert [name for _, name, _ in run.used] == ["wipe"]
     assert run.folded().reason == "NEEDS_HUMAN: a person looks first"
 
@@ -81,7 +87,7 @@ def test_turns_are_bounded_and_then_halt(stage, lines, turns):
     result = run.play(max_turns=turns)
     assert (result["state"], result["report"]) == ("HALTED", None)
     assert len(run.used) == turns
-    assert run.folded().reason == f"TURNS_SPENT: {result['reply']}"
+    assert run.folded().reason == result["reply"] == f"TURNS_SPENT: {AFTER.format(turns)}"
 
 
 def test_turns_suffice_when_the_last_one_is_the_report(stage, lines):
