@@ -35,6 +35,7 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "workers": "programs asked while they are kept, or run once, beside starting them",
         "routing": "ranking 10,000 abilities for a prompt, beside one search of their texts",
         "compiling": "compiling a task against 1,000 skills, beside a choice among ten; validating 10,000 steps",
+        "runs": "transitions, contexts, branches and resumed runs, beside appends, reading and plain calls",
         "bridge": "the client that a coding agent's hooks start, beside an empty Python",
         "mcp": "a call over MCP, beside the same call through a bare proxy",
         "serve": "200 sessions at once in one runtime, beside one session alone",

@@ -363,8 +363,8 @@ def test_schemas_of_the_kernel_are_given_as_copies(folder: Folder) -> None:
 
 def test_schema_that_nobody_has_is_refused_with_the_nearest(folder: Folder) -> None:
     host = WorkspaceHost(folder, ["."], [], {}, Schemas.load(data_folder("schemas")))
-    with pytest.raises(Failed, match='no schema has the id "plan_v2"; did you mean "plan_v1"') as caught:
-        host.schema("plan_v2")
+    with pytest.raises(Failed, match='no schema has the id "plan_v3"; did you mean "plan_v2"') as caught:
+        host.schema("plan_v3")
     assert caught.value.code == "SCHEMA_UNKNOWN"
 
 

@@ -369,7 +369,7 @@ def test_call_tells_gates_who_asks_for_what_under_which_circumstances() -> None:
     assert attrs.asdict(seen[0], recurse=False) == {
         "ability": "echo", "kind": "tool", "args": {"a": [1]}, "effects": "write", **about,
         "principal": ADA, "role": "worker", "skill": "greet", "enforcement": "enforce", "session": "s1",
-        "now": WHEN.now, "raw": b'{"a":[1]}', "facts": {},
+        "now": WHEN.now, "raw": b'{"a":[1]}', "facts": {}, "mode": "interactive",
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from .charter.judging import bind_for_judging
 from .charter.locks import ActiveCharter, enforce, find_unchanged, open_charter
 from .charter.settings import CheckpointSettings
 from .charter.store import StartRecord, Store
-from .contract import Json, Object, Principal
+from .contract import MODES, Json, Object, Principal
 from .format import canonical
 from .format.errors import (
     BindingError,
@@ -38,9 +38,8 @@ from .format.errors import (
 from .format.events import Entry, label, new_id
 from .format.files import Folder
 from .format.paths import LEDGER_FILE
-from .format.reader import read
 from .format.release import VERSION
-from .format.schema import Schemas, data_folder
+from .format.schema import Schemas, data_folder, suggest
 from .format.sealed import Sealer
 from .ledger.chain import explained
 from .ledger.journal import DATASYNC
@@ -95,6 +94,7 @@ class Kernel:
         wait: float | None = 0.0,
         origin: SessionOrigin | None = None,
         run: str | None = None,
+        mode: str = "interactive",
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Session:
@@ -103,13 +103,15 @@ class Kernel:
         *show* receives what handlers show their caller meanwhile. A call that a person must decide waits *wait* seconds
         for the answer; with ``None`` the caller asks a person, since the effect is the caller's. *origin* is what the
         session continues. *run* is the id of its command or connection, by default the kernel's own. *clock* gives the
-        recorded time, in seconds since the epoch, and *fdatasync* makes it durable. Raises `SessionRefused` if a hook
-        refuses it, and `LedgerError` if the ledger cannot be written or the kernel is closed.
+        recorded time, in seconds since the epoch, and *fdatasync* makes it durable. Hooks, policies and flows see the
+        *mode* (`contract.flow.MODES`). Raises `SessionRefused` if a hook refuses it, and `LedgerError` if the ledger
+        cannot be written or the kernel is closed.
         """
         self._refuse_closed()
         require_type(purpose, (str,), "purpose")
         require_type(wait, (int, float, type(None)), "wait")
         who = _who(principal)
+        _check_mode(mode)
         run = self.identity.run(run)
         self._require_log()
         with ExitStack() as undo:
@@ -121,6 +123,7 @@ class Kernel:
                 deferred=wait is None, origin=origin,
                 before_effects=self.features.before_effects(self, ledger, undo),
                 prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
+                mode=mode,
             )  # fmt: skip
             begun = session.start(purpose)
             if isinstance(begun, Err):
@@ -159,7 +162,8 @@ class Kernel:
             refuse_cut(Path(self.state.path), session)
             ledger = Ledger.reopen(folder, durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
-            found = continuation.read_resumption(place / LEDGER_FILE)
+            found, added = continuation.read_resumption(place / LEDGER_FILE), list[Any]()
+            ledger.subscribe(added.append)
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
             pending = self.pending_calls(wait)
@@ -169,14 +173,14 @@ class Kernel:
             ledger.append([_event(ledger, "session.resumed", charter, found.start.span)], durable=True)
             continuation.resume_contexts(ledger, found)
             runs = continuation.build_runs(
-                place / LEDGER_FILE, self.sealer, lambda name: pending.find_answer(name, ledger.now())
+                found.parent, added, self.sealer, lambda name: pending.find_answer(name, ledger.now())
             )
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
                 before_effects=self.features.before_effects(self, ledger, undo),
                 prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
-                past=list(read(place)),
+                past=[*found.parent.events, *added], mode=str(found.start.payload.get("mode", "interactive")),
             )  # fmt: skip
             prompt = found.prompt
             reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message), runs)
@@ -536,6 +540,12 @@ def refuse_platform() -> None:
     if sys.platform not in ("linux", "darwin"):
         why = f"Deedbook runs on Linux and macOS; this is {sys.platform}, whose file locks and syncs it does not know"
         raise DeedbookError(fault("PLATFORM_REFUSED", why))
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in MODES:
+        why = f"mode={mode!r} is none of {', '.join(MODES)}{suggest(str(mode), MODES)}"
+        raise BindingError(fault("USAGE", why))
 
 
 def _who(principal: Principal | Client) -> Principal:

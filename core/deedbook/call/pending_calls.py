@@ -166,6 +166,8 @@ class PendingCalls:
         }
         if verdict.by is not None:
             asked["by"] = dict(verdict.by)
+        if caller.mode != "interactive":
+            asked |= {"mode": caller.mode, "schema_version": "v2"}
         if given != verdict.raw:
             asked["given"] = canonical.decode(given)
         raw = self._own.scrub(canonical.encode_payload(asked))
@@ -386,6 +388,7 @@ def caller_of(request: Object) -> Caller:
         scope=Scope(scope["why"], names, models),
         role=request["role"],
         skill=request["skill"],
+        mode=request.get("mode", "interactive"),
     )
 
 

@@ -54,7 +54,8 @@ class Session:
     *prompted* and *closed* are called after a prompt and after the end are recorded, *ending* before the end. *own* is
     the ledger of the workspace. *pending_calls* makes the queue for calls that a person must decide, unless these are
     *deferred* to the caller. *origin*: the session that this one continues; *before_effects* are called before an
-    effect. *past* are the events of a resumed session.
+    effect. *past* are the events of a resumed session. *mode* is how it
+    runs (`contract.flow.MODES`).
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -74,11 +75,12 @@ class Session:
         origin: SessionOrigin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
         past: Sequence[Event] = (),
+        mode: str = "interactive",
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.principal = principal
-        self.caller = session_caller(principal, bindings)
+        self.caller = session_caller(principal, bindings, mode)
         self.ended = self.suspended = False
         self._schemas = schemas
         self._show = show
@@ -144,6 +146,8 @@ class Session:
             "principal": principal_json(who),
             "purpose": purpose,
         }
+        if self.caller.mode != "interactive":
+            payload |= {"mode": self.caller.mode, "schema_version": "v2"}
         self._root = self._cause = self._write("session.start", "runtime", payload, None, principal=None)
         if self._origin is not None:
             self._resumed = self._write(self._origin.event, "runtime", self._origin.payload, self._root)

@@ -167,15 +167,17 @@ class Violations:
         return attrs.evolve(ending, members=members)
 
 
-def session_starter(purpose: str, principal: str | None, wait: float) -> Callable[[Kernel], Session]:
-    """Return a function that starts a session of a declared *principal*.
+def session_starter(
+    purpose: str, principal: str | None, wait: float, mode: str = "interactive"
+) -> Callable[[Kernel], Session]:
+    """Return a function that starts a session of a declared *principal* in *mode*.
 
     *wait* is how many seconds a call may wait for a person.
     """
 
     def begin(kernel: Kernel) -> Session:
         who = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
-        session = kernel.session(purpose, principal=who, wait=wait)
+        session = kernel.session(purpose, principal=who, wait=wait, mode=mode)
         if wait > 0:
             session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
         if TRACEPARENT.fullmatch(parent := os.environ.get(_VARIABLE, "")):

@@ -19,18 +19,24 @@ MAX_BYTES = 1024 * 1024
 @click.argument("prompt", nargs=-1, required=True)
 @profile_option
 @principal_option
+@click.option(
+    "--mode",
+    type=click.Choice(("interactive", "autofix", "report-only", "headless")),
+    default="interactive",
+    help="What hooks, policies and flows see as the mode of the session.",
+)
 @wait_option
 @json_option
 @click.pass_obj
 def command(
-    options: GlobalOptions, prompt: tuple[str, ...], profile: str | None, principal: str | None, wait: float
+    options: GlobalOptions, prompt: tuple[str, ...], profile: str | None, principal: str | None, mode: str, wait: float
 ) -> int:
     """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input."""
     from .execution import execute, session_starter
 
     text = _text(prompt)
     return execute(
-        options, session_starter("run", principal, wait), lambda session: _run(session, text), profile=profile
+        options, session_starter("run", principal, wait, mode), lambda session: _run(session, text), profile=profile
     )
 
 

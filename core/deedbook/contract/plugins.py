@@ -112,7 +112,7 @@ class Call:
 
     *now* is the recorded time (RFC 3339, UTC, milliseconds); a gate has no other clock. *raw* holds the arguments'
     canonical bytes, *facts* those that the gate's ``reads`` names, *scopes* the subjects of the ability, *paths* JSON
-    pointers to the arguments that are paths.
+    pointers to the arguments that are paths, *mode* is how the session runs (`flow.MODES`).
     """
 
     ability: str
@@ -130,6 +130,7 @@ class Call:
     facts: Object
     scopes: frozenset[str] = frozenset()
     paths: tuple[str, ...] = PATHS
+    mode: str = "interactive"
 
     @property
     def digest(self) -> str:

@@ -125,7 +125,7 @@ class ExecutionLog(Sequence[LogEntry]):
         return f"ExecutionLog({self[:]!r})"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class RunContext:
     """The state of one run and the artifact of each stage that it has passed.
 
@@ -198,7 +198,7 @@ def _move(context: RunContext, event_type: str, payload: Object) -> Result[RunCo
     if move.keeps == "attempt":
         return _execute(context, payload["attempt"])
     left = context.state if move.to == "NEEDS_HUMAN" else None
-    return Ok(attrs.evolve(context, state=move.to, waiting=left, **{move.keeps: payload[move.keeps]}))
+    return Ok(_changed(context, state=move.to, waiting=left, **{move.keeps: payload[move.keeps]}))
 
 
 def _create(context: RunContext | None, payload: Object, run: str) -> Result[RunContext]:
@@ -214,20 +214,27 @@ def _note(context: RunContext, payload: Object) -> Result[RunContext]:
     if not {"event_type", "data"} <= payload.keys():
         return _refuse("context.noted", 'the payload needs "event_type" and "data"')
     note = LogEntry(payload["event_type"], payload["data"])
-    return Ok(attrs.evolve(context, log=context.log.add(note)))
+    return Ok(_changed(context, log=context.log.add(note)))
 
 
 def _resume(context: RunContext) -> Result[RunContext]:
     if context.waiting is None:
         return _refuse_state(context, "context.resumed", frozenset({"NEEDS_HUMAN"}))
-    return Ok(attrs.evolve(context, state=context.waiting, waiting=None, reason=None))
+    return Ok(_changed(context, state=context.waiting, waiting=None, reason=None))
 
 
 def _execute(context: RunContext, attempt: Json) -> Result[RunContext]:
     due = context.attempts + 1
     if isinstance(attempt, int) and attempt != due:
         return _refuse("context.executing", f"attempt {attempt} does not follow attempt {context.attempts}")
-    return Ok(attrs.evolve(context, state="EXECUTING", attempts=due))
+    return Ok(_changed(context, state="EXECUTING", attempts=due))
+
+
+def _changed(context: RunContext, **changes: Any) -> RunContext:
+    """Return *context* with *changes*; `attrs.evolve` takes as long as the rest of a transition."""
+    made = object.__new__(RunContext)
+    vars(made).update(vars(context), **changes)
+    return made
 
 
 def _refuse_state(context: RunContext, event_type: str, since: frozenset[str]) -> Err:
@@ -412,7 +419,7 @@ class Recorder:
         raw = _admit(payload)
         with self._lock:
             left = self._advance(event_type, decode(raw))
-            self._append(event_type, decode(raw))
+            self._append(event_type, payload)
             self._context = left
 
     def _advance(self, event_type: str, payload: Object) -> RunContext:

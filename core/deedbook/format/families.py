@@ -44,7 +44,7 @@ class Family:
 
 FAMILIES: Final = (
     # the record, and what keeps it
-    Family("session", "L4", ("start", "end", "forked", "linked", "suspended", "resumed")),
+    Family("session", "L4", ("start", "end", "forked", "linked", "suspended", "resumed"), second=("start",)),
     Family(
         "ledger", "L4",
         ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported"),
@@ -95,6 +95,7 @@ FAMILIES: Final = (
         (
             "requested", "granted", "refused", "expired", "withdrawn", "resumed", "answered", "used", "deferred",
         ),
+        second=("requested",),
     ),
     Family("schema", "L7", ("violation",)),
     Family("workflow", "L8", ()),

@@ -78,12 +78,12 @@ def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_
     return client_of(name, document, via=via, on_behalf_of=on_behalf_of)
 
 
-def session_caller(principal: Principal, bindings: Bindings) -> Caller:
-    """Return the caller of a session of *principal*: a person, who may use everything, or a client."""
+def session_caller(principal: Principal, bindings: Bindings, mode: str = "interactive") -> Caller:
+    """Return the caller of a session of *principal* in *mode*: a person, who may use everything, or a client."""
     if not principal.id.startswith(AGENT):
-        return Caller(principal=principal, actor="user", scope=EVERYTHING)
+        return Caller(principal=principal, actor="user", scope=EVERYTHING, mode=mode)
     scope = _exposed(principal.id.removeprefix(AGENT), bindings.charter.document)
-    return Caller(principal=principal, actor="agent", scope=scope)
+    return Caller(principal=principal, actor="agent", scope=scope, mode=mode)
 
 
 def exposed_abilities(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:

@@ -146,7 +146,7 @@ def make_call(
     """Return the call as gates see it, without facts."""
     return Call(
         bound.id, bound.kind, args, bound.effects, bound.tags, caller.principal, caller.role, caller.skill,
-        bindings.enforcement, when.session, when.now, raw, {}, bound.scopes, bound.paths,
+        bindings.enforcement, when.session, when.now, raw, {}, bound.scopes, bound.paths, caller.mode,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ _CALL: Final = (
     "effects",
     "role",
     "skill",
+    "mode",
     "enforcement",
     "session",
     "now",

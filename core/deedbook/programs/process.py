@@ -37,7 +37,7 @@ _LIBRARIES: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _CHUNK: Final = 65536
 _SAID: Final = 300
 _KEPT: Final = 16384
-_WORD: Final = 0.2
+WORD: Final = 0.2
 """Seconds between the end of a program's output and the report of its supervisor, if its exit closed the output."""
 
 
@@ -94,7 +94,7 @@ class Program:
                 )
                 raise Failed("TOOL_TIMEOUT", why)
         if self._more and self._mute():
-            self.wait_for_end(min(until, time.monotonic() + _WORD))
+            self.wait_for_end(min(until, time.monotonic() + WORD))
         if self.status is not None:
             self._drain()
         if self._refused is not None:
@@ -120,6 +120,14 @@ class Program:
         while self.status is None and not self.lost:
             self._step(LONGEST)
             del self.err[:-_KEPT]
+
+    def is_ending(self) -> bool:
+        """Return whether the other ends of all its outputs are closed: it has ended, or is about to."""
+        poll = select.poll()
+        outputs = list(self._outputs)
+        for fd in outputs:
+            poll.register(fd, 0)
+        return len(poll.poll(0)) == len(outputs)
 
     def describe_end(self, mask: Callable[[str], str]) -> str:
         """Return as text how it ended, and the end of its standard error; *mask* is applied before truncation."""

@@ -22,7 +22,18 @@ from typing import BinaryIO, Final, Self
 
 from deedbook.contract import Failed, ProgramResult
 
-from .process import GRACE, LONGEST, ForkerClient, Program, deadline, encode_request, open_folder, pipe, quote_name
+from .process import (
+    GRACE,
+    LONGEST,
+    WORD,
+    ForkerClient,
+    Program,
+    deadline,
+    encode_request,
+    open_folder,
+    pipe,
+    quote_name,
+)
 from .supervisor import START, System
 
 LIMIT: Final = 1_048_576
@@ -291,6 +302,8 @@ class PipedProgram:
             if self._closed:
                 return
             self._closed = True
+            if self._running.is_ending():
+                self._attending.join(WORD)  # for its own status, instead of that of a killed program
             self._running.request_kill()
             self._attending.join(GRACE)
             self._stop(self._running)

@@ -111,9 +111,11 @@ def resume_contexts(ledger: Ledger, resumption: Resumption) -> None:
         ledger.append([_entry(ledger, "context.resumed", run, {"state": state}) for run, state in waiting])
 
 
-def build_runs(place: Path, sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]) -> Runs:
-    """Return the runs of the session at *place*, which get the recorded answers first."""
-    parent = read_parent(place)
+def build_runs(
+    parent: ParentSession, added: Sequence[Event], sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]
+) -> Runs:
+    """Return the runs of the session *parent*, with the events *added* since, which get the recorded answers first."""
+    parent = attrs.evolve(parent, events=[*parent.events, *added])
     record = RunRecord(parent, sealer, find_answer)
     contexts = fold(ContextFold(), parent.events)
     return Runs(journal=record.journal, past=dict(contexts), suspends=True)

@@ -179,6 +179,7 @@ class _CallReader:
             Principal(principal["id"], principal["via"], frozenset(principal["roles"]), principal["on_behalf_of"]),
             payload["charter"],
             payload["enforcement"],
+            payload.get("mode", "interactive"),
         )
         self.positions.begin(who[2])
         if self.fact_names:

@@ -24,12 +24,13 @@ _TAG_RULES: Final = tuple({"rule": tag} for tag in (APPROVAL_GATE, *ASKING))
 
 @attrs.frozen(eq=False)
 class SessionInfo:
-    """The content of ``session.start``: the session's id, its principal, its charter's digest, its enforcement."""
+    """The content of ``session.start``: the session's id, principal, charter's digest, enforcement and mode."""
 
     id: str
     principal: Principal
     charter: str
     enforcement: str
+    mode: str = "interactive"
 
 
 @attrs.define(eq=False)

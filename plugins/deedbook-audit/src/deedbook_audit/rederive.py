@@ -152,7 +152,7 @@ class Rejudger:
 
     def _build_caller(self, call: RecordedCall, position: CallPosition) -> Caller:
         if position.parent is None:
-            return session_caller(self._apply_roles(call, call.session.principal), self.bindings)
+            return session_caller(self._apply_roles(call, call.session.principal), self.bindings, call.session.mode)
         if position.request is not None:
             return self._build_requester(call, position.request)
         if position.kind == "role" and position.parent.parent is not None:

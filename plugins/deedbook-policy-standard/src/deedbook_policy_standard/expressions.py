@@ -144,6 +144,7 @@ def _call(call: Call) -> dict[str, Any]:
         "tags": sorted(call.tags),
         "scopes": sorted(call.scopes),
         "session": call.session,
+        "mode": call.mode,
         "now": call.now,
     }
 

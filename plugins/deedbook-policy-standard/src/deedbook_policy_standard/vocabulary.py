@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import jsonschema_rs
 
-from deedbook.contract import Object
+from deedbook.contract import MODES, Object
 from deedbook.contract.facts import FACTS
 from deedbook.contract.pointers import follow_reference, unescape
 from deedbook.format.lint import pattern_options, suggest
@@ -32,7 +32,7 @@ _CALL: Final = {
     "type": "object",
     "properties": {"ability": _TEXT, "kind": {"type": "string", "enum": list(KINDS)},
                    "effects": {"type": "string", "enum": list(EFFECTS)}, "tags": _TEXTS, "scopes": _TEXTS,
-                   "session": _TEXT, "now": _MOMENT},
+                   "session": _TEXT, "now": _MOMENT, "mode": {"type": "string", "enum": list(MODES)}},
 }  # fmt: skip
 _PRINCIPAL: Final = {
     "type": "object",
