@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from deedbook.contract import Branch, Failed, Json, Object, Run, Skill
+from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.context import REPORT, Recorder, RunContext
 from deedbook.format.errors import fault
@@ -122,6 +122,35 @@ class RunCalls(CallCtx):
         if found is None:
             raise Failed("NOT_AVAILABLE", f"{result!r} refers to no run of this session")
         return found
+
+    def abilities(self) -> list[AbilityInfo]:
+        """Return the abilities in scope, as the charter has them; nothing is bound."""
+        bindings = self._work.door.bindings
+        found = ((name, bindings.entry_of(name)) for name in sorted(self._caller().scope.names or ()))
+        return [
+            AbilityInfo(
+                id=name,
+                kind=entry["kind"],
+                summary=entry["summary"],
+                effects=entry["effects"],
+                tags=frozenset(entry["tags"]),
+            )
+            for name, entry in found
+            if entry is not None and entry["kind"] != "model"
+        ]
+
+    def skills(self) -> list[SkillInfo]:
+        """Return the skills of the charter, in a stable order."""
+        bindings = self._work.door.bindings
+        entries = bindings.charter.document["skills"]
+        return [
+            SkillInfo(
+                skill=skill,
+                limited=frozenset(entries[name].get("commands", ())),
+                missing=dict(entries[name].get("without", {})),
+            )
+            for name, skill in sorted(bindings.skills.items())
+        ]
 
     def parallel(self, branches: Sequence[Branch]) -> list[Json]:
         """Run *branches* side by side and return their results in order; the first failure is raised at the end."""
