@@ -116,7 +116,7 @@ def error(**member: str) -> dict[str, Any]:
     return {**member, "code": "TOOL_ERROR", "message": "it broke", "outcome": "failed", "retryable": False}
 
 
-def start(book: Book, purpose: str = "run", parent: str | None = None) -> str:
+def start(book: Book, purpose: str = "run", parent: str | None = None, **more: str) -> str:
     principal = {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None}
     return book.add(
         "session.start",
@@ -128,6 +128,7 @@ def start(book: Book, purpose: str = "run", parent: str | None = None) -> str:
             "durability": "boundary",
             "principal": principal,
             "purpose": purpose,
+            **more,
         },
         parent=parent,
     )
@@ -234,7 +235,7 @@ def worker(book: Book, flow: str) -> list[dict[str, Any]]:
 def nested() -> Book:
     """Write a session of flows in each other, with payloads of version 2: it was suspended, and resumed."""
     book = Book("f1" * 16)
-    root = start(book)
+    root = start(book, mode="headless", schema_version="v2")
     message = book.add("user.message", {"text": "hello"}, parent=root, actor="user", principal="local")
     outer = book.add("flow.call", {"flow": "outer", "args": {}}, parent=message, principal="local")
     begun = {"task": {}, "source": "cli", "parent": None, "schema_version": "v2"}
@@ -246,6 +247,8 @@ def nested() -> Book:
     inner = book.add("flow.call", {"flow": "inner", "args": {}}, parent=branch, actor="agent", principal="local")
     book.add("context.created", {**begun, "parent": outer}, parent=inner)
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)
+    parked = {**request("b1" * 16, session=book.session_id), "mode": "headless", "schema_version": "v2"}
+    book.add("approval.requested", parked, parent=inner, actor="policy", principal="local")
     book.add("session.suspended", {"code": "NEEDS_HUMAN", "reason": "which one?", "approval": None}, parent=root)
     book.add("session.resumed", {"charter": HASH, "kernel": "0.1.0"}, parent=root)
     book.add("context.resumed", {"state": "CREATED"}, parent=inner)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from copy import deepcopy
 from types import SimpleNamespace
 
 import attrs
@@ -73,7 +74,7 @@ class Book:
 
     def append(self, run, event_type, payload):
         span = f"{len(self.events) + 1:016x}"
-        self.events.append(event(len(self.events), event_type, payload, run=run, span=span))
+        self.events.append(event(len(self.events), event_type, deepcopy(payload), run=run, span=span))
         return span
 
     def use(self, verb, thing=None, recorder=None):

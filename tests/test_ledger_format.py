@@ -232,7 +232,7 @@ def put(value, path, item):
     return changed
 
 
-@for_each("kind", [kind for kind in FORMS if kind not in events.BARE])
+@for_each("kind", [form for form in FORMS if form.removesuffix(" v2") not in events.BARE])
 def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -240,7 +240,7 @@ def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
                 assert accepts(kind, put(payload, path, SEALED)), path
 
 
-@for_each("kind", sorted(events.BARE & set(CATALOGUE)))
+@for_each("kind", [form for form in FORMS if form.removesuffix(" v2") in events.BARE])
 def test_schema_of_what_is_never_sealed_refuses_a_sealed_value_anywhere(kind):
     for payload in PAYLOADS[kind]:
         assert not any(accepts(kind, put(payload, path, SEALED)) for path in places(payload))

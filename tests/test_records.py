@@ -144,7 +144,7 @@ def test_each_kind_of_ability_is_written_in_its_own_words(acting):
         session.call("act", {"a": 1})
         session.call("model/standard", REQUEST)
         session.call("work", {"b": 2})
-    story = [(event.type, event.actor) for event in acting.events()[1:-2] if not event.type.startswith("context")]
+    story = [(event.type, event.actor) for event in acting.events()[1:-1] if not event.type.startswith("context")]
     assert story == [
         ("tool.call", "user"),
         ("tool.result", "tool"),

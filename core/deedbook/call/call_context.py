@@ -147,4 +147,5 @@ def value_of(result: Any) -> Json:
 def failure(result: Err) -> Failed:
     """Return a domain failure as the exception that plugins know."""
     error = result.error
-    return Failed(error.code, error.message, retryable=error.retryable)
+    lost = error.code == "OUTCOME_UNKNOWN" or result.details.get("outcome") == "unknown"
+    return Failed(error.code, error.message, retryable=error.retryable, lost=lost)

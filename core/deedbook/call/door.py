@@ -423,7 +423,7 @@ class Door:
         entry = self.recorder.error(ticket, outcome, error)
         self.ledger.append([entry, *self.recorder.noted_events(ticket, entry, outcome)])
         self.calls.finish(ticket, entry.span, outcome.end)
-        return Err(error)
+        return Err(error, {"outcome": outcome.end})
 
     def _observe(self, ticket: Ticket, result: Json, raw: bytes) -> Result[Json]:
         """Step 8. A failing hook may have been the one that redacts, so the caller then gets nothing."""

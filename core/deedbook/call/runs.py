@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from deedbook.contract import Branch, Failed, Json, Object, Run, Skill
+from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.context import REPORT, Recorder, RunContext
 from deedbook.format.errors import fault
@@ -122,6 +122,35 @@ class RunCalls(CallCtx):
         if found is None:
             raise Failed("NOT_AVAILABLE", f"{result!r} refers to no run of this session")
         return found
+
+    def abilities(self) -> list[AbilityInfo]:
+        """Return the abilities in scope, as the charter has them; nothing is bound."""
+        bindings = self._work.door.bindings
+        found = ((name, bindings.entry_of(name)) for name in sorted(self._caller().scope.names or ()))
+        return [
+            AbilityInfo(
+                id=name,
+                kind=entry["kind"],
+                summary=entry["summary"],
+                effects=entry["effects"],
+                tags=frozenset(entry["tags"]),
+            )
+            for name, entry in found
+            if entry is not None and entry["kind"] != "model"
+        ]
+
+    def skills(self) -> list[SkillInfo]:
+        """Return the skills of the charter, in a stable order."""
+        bindings = self._work.door.bindings
+        entries = bindings.charter.document["skills"]
+        return [
+            SkillInfo(
+                skill=skill,
+                limited=frozenset(entries[name].get("commands", ())),
+                missing=dict(entries[name].get("without", {})),
+            )
+            for name, skill in sorted(bindings.skills.items())
+        ]
 
     def parallel(self, branches: Sequence[Branch]) -> list[Json]:
         """Run *branches* side by side and return their results in order; the first failure is raised at the end."""
@@ -237,13 +266,17 @@ class FlowRun(RunCalls):
     def _abort(self, problem: BaseException) -> None:
         """End the context of a flow that raised."""
         context = self.context
-        if context is None or not context.is_live or self._runs.suspend(context, problem):
+        if context is None or self._runs.suspend(context, problem):
             return
+        if context.is_live:
+            self._end(context, problem)
+        self._close_role()
+
+    def _end(self, context: Recorder, problem: BaseException) -> None:
         code = getattr(problem, "code", "") if isinstance(problem, Failed) else ""
         reason = f"{code}: {problem}" if code else f"{type(problem).__name__}: {problem}"
         cancelled = code == "CANCELLED" or not isinstance(problem, Exception)
         (context.halt if cancelled else context.fail)(str(fault("TOOL_ERROR", reason).message)[:2000])
-        self._close_role()
 
     def _close_role(self) -> None:
         """Record the last transition: to DONE if the run has completed, otherwise to FAIL."""
@@ -318,7 +351,7 @@ class Runs:
     def suspend(self, context: Recorder, problem: BaseException) -> bool:
         """Return whether *problem* suspends the run of *context*; if it waits for a person, record that."""
         if isinstance(problem, RunSuspended):
-            if problem.error.code == "NEEDS_HUMAN":
+            if problem.error.code == "NEEDS_HUMAN" and context.is_live:
                 context.need_human(problem.error.message[:2000])
             return True
         return self.suspends and isinstance(problem, KeyboardInterrupt)

@@ -4,7 +4,7 @@ A plugin imports from here, or from `deedbook`, and from no other module of the 
 of tools, providers, hooks, policy kinds and skill loaders, `flow.py` that of flows, `lifecycle.py` the events of hooks.
 """
 
-from .flow import MODES, Agent, Branch, Context, Run, RunState
+from .flow import MODES, AbilityInfo, Agent, Branch, Context, Run, RunState, SkillInfo
 from .plugins import (
     ALLOW,
     PATHS,
@@ -59,6 +59,7 @@ __all__ = [
     "MODES",
     "PATHS",
     "AbilityDeclaration",
+    "AbilityInfo",
     "Agent",
     "Branch",
     "Call",
@@ -99,6 +100,7 @@ __all__ = [
     "Secret",
     "Shared",
     "Skill",
+    "SkillInfo",
     "SkillLoader",
     "Skills",
     "Spec_co",

@@ -12,12 +12,12 @@ request that has no record. So a flow takes time, random numbers and ids from th
 it gets the same answers.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 
-from .plugins import Ctx, Json, Object, Skill
+from .plugins import Ctx, Effects, Json, Object, Skill
 
 MODES: Final = ("interactive", "autofix", "report-only", "headless")
 """How a session runs: with a person there, mending what it may, without changes, or with nobody there."""
@@ -119,6 +119,30 @@ class RunState(Protocol):
         """The text for the person who asked."""
 
 
+@attrs.frozen(kw_only=True)
+class AbilityInfo:
+    """An ability that a run may use, as the charter has it: a tool, a flow or a memory ability; never a model."""
+
+    id: str
+    kind: str
+    summary: str
+    effects: Effects
+    tags: frozenset[str]
+
+
+@attrs.frozen(kw_only=True)
+class SkillInfo:
+    """A skill of the charter.
+
+    *limited* has the abilities of which it allows some commands only. *missing* has the names in its ``allowed-tools``
+    that grant nothing, each with the reason.
+    """
+
+    skill: Skill
+    limited: frozenset[str] = frozenset()
+    missing: Mapping[str, str] = attrs.field(factory=dict)
+
+
 @attrs.frozen
 class Branch:
     """One branch of `Run.parallel`: its *name* in the record, and its *work*, which gets a run of its own.
@@ -164,6 +188,12 @@ class Run(Ctx, Protocol):
 
     def read_context(self, result: Json) -> RunState:
         """Return the context that *result* refers to: what `call` returned for a flow that keeps one."""
+
+    def abilities(self) -> list[AbilityInfo]:
+        """Return the abilities in the scope of this run or branch, sorted by id. A resumed run gets the same."""
+
+    def skills(self) -> list[SkillInfo]:
+        """Return all skills of the charter, sorted by name. A skill may allow what is outside the scope of this run."""
 
     def parallel(self, branches: Sequence[Branch]) -> list[Json]:
         """Run the branches side by side, each on a thread and with a run of its own, and return their results in order.

@@ -176,6 +176,7 @@ class Failed(Exception):  # noqa: N818 - the field's term for a handler's own fa
     """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``.
 
     *lost*: it is unknown whether the work was done; if the ability has effects, the recorded outcome is ``unknown``.
+    A nested call whose outcome is unknown raises it with *lost* set.
     *source*: the file of the skill that a loader cannot read; without it, the whole loader has failed.
     """
 

@@ -392,10 +392,10 @@ class Recorder:
 
     def verify(self, report: Object) -> None:
         """Move to VERIFYING with the report of the work, which is recorded as ``worker.report``."""
-        told = decode(_admit(report))
+        raw = _admit(report)
         with self._lock:
-            left = self._advance("context.verifying", {"report": told})
-            span = self._append(REPORT, told)
+            left = self._advance("context.verifying", {"report": decode(raw)})
+            span = self._append(REPORT, decode(raw))
             self._append("context.verifying", {"report": span, "schema_version": "v2"})
             self._context = left
 

@@ -233,7 +233,7 @@ class Err:
     """A failure of the domain.
 
     *details* has what else the caller of a refused call may know: the ``signals`` of hooks, ``by`` which gate it was
-    refused, and the id of a pending ``approval``.
+    refused, and the id of a pending ``approval``. A call that was begun has its ``outcome`` there, such as ``unknown``.
     """
 
     error: DomainError

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deedbook.contract import Event, Failed, Principal, Skill
+from deedbook.contract import AbilityInfo, Event, Failed, Principal, Skill, SkillInfo
 from deedbook.format.context import ContextFold, Recorder
 from deedbook.format.families import schema_of
 from deedbook.format.folds import fold
@@ -14,6 +14,7 @@ from deedbook_flow_review import Review
 
 RUN = "a" * 16
 SKILL = Skill("greet", "Greets somebody.", "# Greet\n\nUse echo.", frozenset({"echo"}))
+RUN = "f" * 16
 LINES = SimpleNamespace(
     directive={"intent": "greet Ada", "constraints": ["be brief"], "needs_advisor": False, "schema_version": "v1"},
     plan={
@@ -99,6 +100,12 @@ class Stage:
         self.principal = Principal("ada", "test")
         self.session = "s-1"
         self.idempotency_key = "k-1"
+
+    def abilities(self):
+        return [AbilityInfo(id="echo", kind="tool", summary="Echo.", effects="none", tags=frozenset())]
+
+    def skills(self):
+        return [SkillInfo(skill=self.skill)] if self.skill else []
 
     def agent(self, role):
         self.roles.append(role)

@@ -1,5 +1,6 @@
 """The review loop: who is asked what, which way a run takes through its context, and how it ends."""
 
+import json
 from importlib.metadata import entry_points
 
 import pytest
@@ -123,6 +124,73 @@ def test_role_never_reviews_its_own_output(stage, alias, lines):
     assert failure.code == "BINDING_INVALID"
     assert run.context.state == "FAILED"
     assert "review_result_v1" not in [request["response_schema"] for _, request in run.requests]
+
+
+# --- plans and coverage -----------------------------------------------------------------------------------------------
+
+
+def plan_of(lines, *steps, **more):
+    return {**lines.plan, "steps": [{"id": name, "description": "do", **rest} for name, rest in steps], **more}
+
+
+UNSOUND = {
+    "cycle": [("a", {"depends_on": ["b"]}), ("b", {"depends_on": ["a"]})],
+    "orphan": [("a", {"depends_on": ["x"]})],
+    "two of one id": [("s1", {}), ("s1", {})],
+}
+
+
+@pytest.mark.parametrize("steps", UNSOUND.values(), ids=UNSOUND)
+def test_planner_is_told_what_is_wrong_with_its_plan_and_may_mend_it(stage, lines, steps):
+    run = stage(planner=[plan_of(lines, *steps), lines.plan])
+    assert run.play().state == "COMPLETED"
+    (refused,) = [each.data for each in run.folded().log if each.event_type == "message.refused"]
+    assert refused["role"] == "planner"
+    assert refused["reason"] in json.loads(run.last("planner")[-1]["content"])["violation"]
+    assert run.folded().plan == lines.plan
+
+
+@pytest.mark.parametrize("steps", UNSOUND.values(), ids=UNSOUND)
+def test_plan_that_stays_unsound_fails_and_nobody_works(stage, lines, steps):
+    run = stage(planner=[plan_of(lines, *steps)] * 2)
+    assert run.fails().code == "MALFORMED_AGENT_MESSAGE"
+    assert run.roles == ["lead", "planner"]
+    assert (run.folded().state, run.folded().plan) == ("FAILED", None)
+
+
+def test_plan_v2_names_abilities_in_scope(stage, lines):
+    good = plan_of(lines, ("s1", {"ability": "echo"}), schema_version="v2")
+    run = stage(planner=[plan_of(lines, ("s1", {"ability": "fly"}), schema_version="v2"), good])
+    assert run.play().state == "COMPLETED"
+    assert run.folded().plan == good
+
+
+OPTIONAL = [("s1", {}), ("s2", {"optional": True})]
+
+
+@pytest.mark.parametrize(
+    ("report", "missing"),
+    [
+        ({"steps_completed": ["nonexistent"]}, "nonexistent"),
+        ({"steps_completed": []}, "s1"),
+        ({"steps_completed": ["s1"]}, "s2"),
+        ({"steps_completed": ["s2"], "steps_skipped": ["s1"]}, "s1"),
+    ],
+)
+def test_report_that_does_not_cover_the_plan_goes_back_without_a_review(stage, lines, report, missing):
+    plan = plan_of(lines, *OPTIONAL, schema_version="v2")
+    whole = {**lines.report, "steps_skipped": ["s2"]}
+    run = stage(planner=[plan], worker=[lines.echo, {**lines.report, **report}, lines.echo, whole])
+    assert run.play().state == "COMPLETED"
+    assert run.roles == ["lead", "planner", "worker", "worker", "reviewer"]
+    assert f'"{missing}"' in run.told("worker")[1]["feedback"]
+
+
+def test_report_that_never_covers_the_plan_needs_a_person(stage, lines):
+    run = stage(worker=[lines.echo, {**lines.report, "steps_completed": ["nonexistent"]}] * 2)
+    assert run.play().state == "NEEDS_HUMAN"
+    assert "nonexistent" in run.folded().reason
+    assert "reviewer" not in run.roles
 
 
 # --- advisor and scaffolder -------------------------------------------------------------------------------------------

@@ -225,7 +225,8 @@ class ReplayJournal(Journal):
             raise RunSuspended(fault("NEEDS_HUMAN", why))
         told = self._told.open(dict(ended.payload), ended)
         if "outcome" in told:
-            return Err(fault(str(told["code"]), str(told["message"]), retryable=told["retryable"] is True))
+            error = fault(str(told["code"]), str(told["message"]), retryable=told["retryable"] is True)
+            return Err(error, {"outcome": told["outcome"]})
         return self._seen(request, told["response" if ended.type == "llm.response" else "result"])
 
     def _seen(self, request: Request, result: Any) -> Result[Any]:

@@ -4,10 +4,12 @@
 |---|---|---|---|
 | intake | CREATED | | the request |
 | lead | → CLARIFIED → SCOPED | lead | ``lead_directive_v1`` |
-| plan | → PLANNED | planner | ``plan_v1`` |
+| plan | → PLANNED | planner | ``plan_v1`` or ``plan_v2``, which passes the validator |
 | work | → EXECUTING | worker | ``worker_report_v1`` |
 | review | → VERIFYING | reviewer | ``review_result_v1`` |
 | rework | VERIFYING → EXECUTING | | the feedback, at most ``max_rework`` times |
+
+A report passes only if it covers the plan: each required step is completed, each optional one completed or skipped.
 
 An advisor (``advice_v1``) is heard before the next role where a directive or a plan has ``needs_advisor``; a scaffolder
 (``scaffold_v1``) prepares the work where one has ``needs_scaffolder``.
@@ -16,8 +18,10 @@ An advisor (``advice_v1``) is heard before the next role where a directive or a 
 from typing import Any, Final
 
 from deedbook import Failed, HandlerSpec, Host, Object, Run
-
-from .conversation import TURNS_SPENT, Conversation, Limits
+from deedbook_flow_runcontext.conversation import TURNS_SPENT, Conversation, Limits
+from deedbook_flow_runcontext.coverage import check_coverage
+from deedbook_flow_runcontext.plan_check import PlanCheck
+from deedbook_flow_runcontext.skill_catalogue import SkillCatalogue
 
 _SETTINGS: Final = {
     "type": "object",
@@ -53,11 +57,12 @@ class Review:
     spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, effects="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
-        self._limits = Limits(**settings)
+        self._limits = Limits(settings.get("max_turns", 12), settings.get("max_malformed", 1))
+        self._max_rework = settings.get("max_rework", 1)
 
     def __call__(self, args: Object, run: Run) -> None:
         """Take one request through the roles."""
-        loop = Loop(run, self._limits, args["prompt"])
+        loop = Loop(run, self._limits, args["prompt"], self._max_rework)
         try:
             loop.go()
         except Failed as failure:
@@ -67,8 +72,9 @@ class Review:
 class Loop:
     """One request on its way through the roles; all state stands in the run's context."""
 
-    def __init__(self, run: Run, limits: Limits, prompt: str) -> None:
+    def __init__(self, run: Run, limits: Limits, prompt: str, max_rework: int = 1) -> None:
         self._run = run
+        self._max_rework = max_rework
         self._context = run.context
         self._limits = limits
         self._prompt = prompt
@@ -114,7 +120,8 @@ class Loop:
     def _make_plan(self) -> None:
         told = {"directive": self._context.read().clarification}
         planner = self._ask("planner", {**told, **self._advice(told["directive"], told)}, plans=True)
-        self._context.plan(planner.answer("plan_v1"))
+        check = PlanCheck(SkillCatalogue.from_run(self._run))
+        self._context.plan(planner.answer("plan_v1", check=check, versions={"v2": "plan_v2"}))
 
     def _prepare(self) -> None:
         """Hear the advisor about the plan, begin the work, and let the scaffolder go first, where that is wanted."""
@@ -141,7 +148,11 @@ class Loop:
     def _verify(self) -> None:
         now = self._context.read()
         told = {"directive": now.clarification, "plan": now.plan, "report": now.report}
-        review = self._ask("reviewer", told).answer("review_result_v1")
+        missing = "; ".join(finding.message for finding in check_coverage(now.plan, now.report))
+        if missing:  # no reviewer can pass it
+            review = {"verdict": "fail", "feedback": missing, "schema_version": "v1"}
+        else:
+            review = self._ask("reviewer", told).answer("review_result_v1")
         if review["verdict"] == "pass":
             self._context.complete(review)
         else:
@@ -149,7 +160,7 @@ class Loop:
             self._rework(now.attempts, review["feedback"])
 
     def _rework(self, attempts: int, feedback: str) -> None:
-        if attempts <= self._limits.max_rework:
+        if attempts <= self._max_rework:
             self._context.begin_execution()
             return
         why = f"No report passed the review in {attempts} attempts; the last feedback: {feedback}"
@@ -158,11 +169,11 @@ class Loop:
     # --- the roles ---------------------------------------------------------------------------------------------------
 
     def _ask(self, role: str, told: Object, *, acts: bool = False, plans: bool = False) -> Conversation:
+        """Hand over to *role*; raises `Failed` if another role answers: no role may review its own work."""
         handoff = {"request": self._prompt, **told}
         conversation = Conversation(self._run, role, handoff, self._limits, acts=acts, plans=plans)
         if conversation.agent.role != role:
-            why = f"the {conversation.agent.role} stands in for the {role}; each role needs its own agent"
-            raise Failed("BINDING_INVALID", why)
+            raise Failed("BINDING_INVALID", f"the role {conversation.agent.role} stands in for {role}")
         return conversation
 
     def _advice(self, message: Object | None, told: Object) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook import Object, Skill
+from deedbook import Object, Run, Skill
 from deedbook.format.schema import Schemas, data_folder
 
 from .findings import quote_names
@@ -83,6 +83,17 @@ class SkillCatalogue:
             abilities,
             {name: frozenset(entry["commands"]) for name, entry in entries.items() if "commands" in entry},
             {name: entry["without"] for name, entry in entries.items() if "without" in entry},
+        )
+
+    @classmethod
+    def from_run(cls, run: Run) -> "SkillCatalogue":
+        """Return the catalogue of a *run*: all skills of the charter, and the abilities in scope."""
+        skills = run.skills()
+        return cls(
+            {each.skill.name: each.skill for each in skills},
+            {each.id: AbilityFacts(each.effects, each.tags) for each in run.abilities()},
+            {each.skill.name: each.limited for each in skills if each.limited},
+            {each.skill.name: each.missing for each in skills if each.missing},
         )
 
     def restrict(self, abilities: Iterable[str]) -> "SkillCatalogue":

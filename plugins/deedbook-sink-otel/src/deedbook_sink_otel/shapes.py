@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from deedbook import Object
-from deedbook.format.families import RUN_ENDS
 
 from . import contents as formats
 from . import conventions as names
@@ -59,6 +58,10 @@ class LedgerSource(Protocol):
         """Return the layer of an event type; of a plugin's own as *charter* (a digest) declares it."""
 
 
+_RUN_ENDS: Final = ("DONE", "FAIL")
+"""What the last hand-over of a run leads to instead of a role."""
+
+
 @attrs.define
 class SpanStart:
     """The start of a span."""
@@ -107,7 +110,7 @@ class SpanShapes:
         event = ledger_event.event
         if event.type not in CLOSES and event.type not in POINTS:
             return None
-        if event.type == "agent.transition" and event.payload.get("to") in RUN_ENDS:
+        if event.type == "agent.transition" and event.payload.get("to") in _RUN_ENDS:
             return None
         shape = self._shapes.get(event.type)
         start = shape(ledger_event, event.payload) if shape else SpanStart(event.type)

@@ -5,12 +5,14 @@ from .data import PackContract, SkillLoaderContract
 from .examples import ANYTHING, Asked, Example
 from .gates import HookContract, PolicyContract
 from .lab import Lab
+from .modes import FlowModesContract
 
 __all__ = [
     "ANYTHING",
     "Asked",
     "Example",
     "FlowContract",
+    "FlowModesContract",
     "HookContract",
     "Lab",
     "PackContract",

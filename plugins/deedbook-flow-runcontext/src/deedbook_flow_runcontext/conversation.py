@@ -1,7 +1,7 @@
-"""One role at work on one hand-off: what it is told, the tools it uses, and the message that it has to give back."""
+"""A conversation with one role: its hand-off, the tools that it uses, and the message that it must return."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -10,10 +10,11 @@ from deedbook import Failed, Json, Object, Run, Skill
 
 MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 TURNS_SPENT: Final = "TURNS_SPENT"
-"""This flow's own code: a role asked for tools more often than it may."""
+"""The code if a role asked for tools more often than it may."""
 
 _ENDS_WORK: Final = frozenset({"NEEDS_HUMAN", "CANCELLED", "LEDGER_BROKEN"})
-"""What a role is not told, since it could do nothing about it."""
+"""Failures that a role is not told: it could do nothing about them."""
+_LONGEST: Final = 2000
 _NO_MESSAGE: Final = {
     "max_tokens": "the answer was cut off at the model's limit of tokens",
     "safety": "the model refused to answer",
@@ -22,22 +23,29 @@ _NO_MESSAGE: Final = {
 
 @attrs.frozen
 class Limits:
-    """How often a run may rework, one role may ask its model, and one message may be malformed before it counts."""
+    """How often a role may ask its model in one stage, and how often one of its messages may be malformed."""
 
-    max_rework: int = 1
     max_turns: int = 12
     max_malformed: int = 1
 
 
 class Conversation:
-    """Hands *handoff* over to *role*, whose one `answer` is the message that its schema demands.
+    """Hands *handoff* over to *role*, whose `answer` is the message that its schema requires.
 
-    A role that *acts* is offered the tools in scope; the calls that any other role asks for are not performed. One that
-    *plans* is told what there is to act with.
+    A role that *acts* is offered the tools in scope; calls that another role asks for are not performed. A role that
+    *plans* gets the names of the tools. *skill* is the one whose text the role gets, by default that of the run.
     """
 
     def __init__(
-        self, run: Run, role: str, handoff: Object, limits: Limits, *, acts: bool = False, plans: bool = False
+        self,
+        run: Run,
+        role: str,
+        handoff: Object,
+        limits: Limits,
+        *,
+        acts: bool = False,
+        plans: bool = False,
+        skill: Skill | None = None,
     ) -> None:
         self.agent = run.agent(role)
         self._context = run.context
@@ -48,21 +56,28 @@ class Conversation:
         self._turns = 0
         self._made: list[tuple[str, str]] = []
         self._messages: list[dict[str, Any]] = [
-            {"role": "system", "content": _instructions(self.agent.instructions, run.skill)},
+            {"role": "system", "content": _instructions(self.agent.instructions, skill or run.skill)},
             {"role": "user", "content": _compact(self._handoff)},
         ]
 
-    def answer(self, schema: str) -> dict[str, Any]:
-        """Return the role's message.
+    def answer(
+        self,
+        schema: str,
+        *,
+        check: "Callable[[Mapping[str, Any]], str] | None" = None,
+        versions: Mapping[str, str] = {},
+    ) -> dict[str, Any]:
+        """Return the role's message, which fits *schema*; *versions* has other schemas by ``schema_version``.
 
-        A malformed one is told to the role, which may answer again, at most `Limits.max_malformed` times. Raises
-        `Failed`: ``MALFORMED_AGENT_MESSAGE`` after that, `TURNS_SPENT`, or what the model or the door failed with.
+        *check* returns what else is wrong with a message; empty if nothing is. A malformed message is told to the role,
+        which may answer again, at most `Limits.max_malformed` times. Raises `Failed`: ``MALFORMED_AGENT_MESSAGE`` after
+        that, `TURNS_SPENT`, or the failure of the model or the door.
         """
         patience = self._limits.max_malformed
         while True:
             response = self._settle(schema)
             try:
-                return self._message(schema, response)
+                return self._message(versions.get(_version(response), schema), response, check)
             except Failed as failure:
                 if failure.code != MALFORMED or patience < 1:
                     raise
@@ -93,33 +108,43 @@ class Conversation:
         try:
             return self.agent.use(call)
         except Failed as failure:
-            if failure.code in _ENDS_WORK:
+            if failure.lost or failure.code in _ENDS_WORK:
                 raise
             return {"error": {"code": failure.code, "message": str(failure)}}
 
-    def _message(self, schema: str, response: Object) -> dict[str, Any]:
+    def _message(
+        self, schema: str, response: Object, check: "Callable[[Mapping[str, Any]], str] | None"
+    ) -> dict[str, Any]:
         try:
             message = self.agent.message(schema, response)
         except Failed as failure:
             raise _explained(failure, response) from None
         if self._acts:
             self._check_calls(message.get("tool_calls_made", []))
+        wrong = check(message) if check else ""
+        if wrong:
+            self._note("message.refused", {"role": self.agent.role, "schema": schema, "reason": wrong[:_LONGEST]})
+            raise Failed(MALFORMED, f"the {self.agent.role}'s {schema}: {wrong}")
         return message
 
     def _check_calls(self, claimed: Sequence[str]) -> None:
-        """Refuse a message that claims a call nobody asked for; a call is named ``name:id``, or by its name alone."""
+        """Refuse a message that names a call that was not made; a call is ``name:id``, or its name alone."""
         made = [f"{name}:{call_id}" for name, call_id in self._made]
         known = {*made, *(name for name, _ in self._made)}
         invented = [call for call in claimed if call not in known]
         if invented:
-            self._context.note("calls.invented", {"role": self.agent.role, "invented": invented, "made": made})
+            self._note("calls.invented", {"role": self.agent.role, "invented": invented, "made": made})
             raise Failed(
                 MALFORMED,
                 f"tool_calls_made names {', '.join(invented)}; the calls made are: {', '.join(made) or 'none'}",
             )
 
+    def _note(self, event_type: str, data: Object) -> None:
+        if self._context is not None:  # a branch has none
+            self._context.note(event_type, data)
+
     def _object(self, response: Object, schema: str, failure: Failed) -> None:
-        """Tell the role what is wrong, with the hand-off again: the last user message is always the whole task."""
+        """Tell the role what is wrong, with the hand-off: the last user message always has the whole task."""
         self._say("assistant", response["text"])
         violation = f"your last message was refused; it has to be one JSON object that fits {schema}: {failure}"
         self._say("user", _compact({**self._handoff, "violation": violation}))
@@ -134,8 +159,17 @@ def _instructions(instructions: str, skill: Skill | None) -> str:
     return f"{instructions.rstrip()}\n\n# Skill: {skill.name}\n\n{skill.body.strip()}\n"
 
 
+def _version(response: Object) -> str:
+    """Return the ``schema_version`` that a response states; empty if it is no JSON object."""
+    try:
+        message = json.loads(response["text"])
+    except (ValueError, RecursionError):
+        return ""
+    return str(message.get("schema_version", "")) if isinstance(message, dict) else ""
+
+
 def _explained(failure: Failed, response: Object) -> Failed:
-    """Say why there is no whole message, where the model's answer says so itself."""
+    """Return *failure* with the reason for an incomplete message, if the model states one."""
     why = _NO_MESSAGE.get(response["finish_reason"])
     return Failed(failure.code, f"{why}: {failure}", retryable=failure.retryable) if why else failure
 
