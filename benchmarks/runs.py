@@ -1,4 +1,4 @@
-"""Runs: a transition beside an append, rebuilding a context and resuming a run beside reading, branches beside calls."""
+"""Runs: transitions beside appends, rebuilding and resuming beside reading, branches beside calls."""
 
 import tempfile
 from collections.abc import Iterator

@@ -116,7 +116,7 @@ def error(**member: str) -> dict[str, Any]:
     return {**member, "code": "TOOL_ERROR", "message": "it broke", "outcome": "failed", "retryable": False}
 
 
-def start(book: Book, purpose: str = "run", parent: str | None = None) -> str:
+def start(book: Book, purpose: str = "run", parent: str | None = None, **more: str) -> str:
     principal = {"id": "local", "via": "cli", "roles": [], "on_behalf_of": None}
     return book.add(
         "session.start",
@@ -128,6 +128,7 @@ def start(book: Book, purpose: str = "run", parent: str | None = None) -> str:
             "durability": "boundary",
             "principal": principal,
             "purpose": purpose,
+            **more,
         },
         parent=parent,
     )
@@ -229,6 +230,45 @@ def worker(book: Book, flow: str) -> list[dict[str, Any]]:
     report = {"output": "Hello, Ada", "steps_completed": ["s1"], "schema_version": "v1"}
     book.add("worker.report", report, parent=flow, **agent)
     return [{"tool_name": "echo", "args": args, "span": first}]
+
+
+def nested() -> Book:
+    """Write a session of flows in each other, with payloads of version 2: it was suspended, and resumed."""
+    book = Book("f1" * 16)
+    root = start(book, mode="headless", schema_version="v2")
+    message = book.add("user.message", {"text": "hello"}, parent=root, actor="user", principal="local")
+    outer = book.add("flow.call", {"flow": "outer", "args": {}}, parent=message, principal="local")
+    begun = {"task": {}, "source": "cli", "parent": None, "schema_version": "v2"}
+    book.add("context.created", begun, parent=outer)
+    book.add("run.value", {"kind": "now", "value": "2026-11-21T22:00:00.000Z"}, parent=outer)
+    branch = book.add("run.branch", {"name": "left", "allowed": ["inner"]}, parent=outer)
+    other = book.add("run.branch", {"name": "right", "allowed": None}, parent=outer)
+    book.add("run.value", {"kind": "id", "value": "0" * 32}, parent=other)
+    inner = book.add("flow.call", {"flow": "inner", "args": {}}, parent=branch, actor="agent", principal="local")
+    book.add("context.created", {**begun, "parent": outer}, parent=inner)
+    book.add("context.needs_human", {"reason": "which one?"}, parent=inner)
+    parked = {**request("b1" * 16, session=book.session_id), "mode": "headless", "schema_version": "v2"}
+    book.add("approval.requested", parked, parent=inner, actor="policy", principal="local")
+    book.add("session.suspended", {"code": "NEEDS_HUMAN", "reason": "which one?", "approval": None}, parent=root)
+    book.add("session.resumed", {"charter": HASH, "kernel": "0.1.0"}, parent=root)
+    book.add("context.resumed", {"state": "CREATED"}, parent=inner)
+    complete(book, inner, "inner")
+    complete(book, outer, "outer")
+    book.add("agent.reply", {"reply": "done", "tool_calls": []}, parent=message, actor="agent")
+    book.add("session.end", {"ok": True, "reason": "done"}, parent=root)
+    return book
+
+
+def complete(book: Book, run: str, flow: str) -> None:
+    """Take the context of *run* to COMPLETED, and record the result of its *flow*."""
+    book.add("context.clarified", {"clarification": {}}, parent=run)
+    book.add("context.planned", {"plan": {"steps": []}}, parent=run)
+    book.add("context.executing", {"attempt": 1}, parent=run)
+    report = {"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
+    told = book.add("worker.report", report, parent=run, actor="agent", principal="local")
+    book.add("context.verifying", {"report": told, "schema_version": "v2"}, parent=run)
+    book.add("context.completed", {"verification": {"verdict": "pass"}}, parent=run)
+    book.add("flow.result", {"flow": flow, "result": {"context": run}}, parent=run)
 
 
 def call() -> Book:

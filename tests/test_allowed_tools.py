@@ -204,10 +204,9 @@ def declare_sequence(lab, steps, uses):
     lab.settings(abilities={"steps": body})
 
 
-def test_a_flow_in_the_list_does_not_run_inside_another_flow(lab, run):
-    lab.flow("inner", lambda args, run: run.call(FORBIDDEN, {}))
-    assert run(lambda run: code(run.call, "inner", {}), allows=f"inner {FORBIDDEN}") == "SCHEMA_VIOLATION"
-    assert FORBIDDEN not in [event.payload["tool_name"] for event in lab.all("tool.call")]
+def test_a_flow_in_the_list_has_the_same_list_inside_another_flow(lab, run):
+    lab.flow("inner", lambda args, run: code(run.call, FORBIDDEN, {}))
+    refused(lab, run(lambda run: run.read_context(run.call("inner", {})).reply, allows="inner"))
 
 
 def test_a_model_that_asks_for_its_own_model_as_a_tool_is_refused(lab, run):

@@ -73,6 +73,8 @@ TURNS = {
     "lock: required": (put("lock", to="required"), "tighter", "lock: required, was auto"),
     "durability: os": (put("durability", to="os"), "looser", "durability: os, was boundary"),
     "durability: always": (put("durability", to="always"), "tighter", "durability: always"),
+    "fewer rounds": (put("max_rounds", to=0), "tighter", "max_rounds: 0, was 3"),
+    "more rounds": (put("max_rounds", to=4), "looser", "max_rounds: 4, was 3"),
     "an ability less": (drop(*ECHO), "tighter", "ability echo is gone"),
     "lower effects": (put(*ECHO, "effects", to="read"), "looser", "ability echo: effects: read, was write"),
     "higher effects": (put(*ECHO, "effects", to="irreversible"), "tighter", "effects: irreversible, was write"),

@@ -15,6 +15,7 @@ from deedbook.contract import AbilityDeclaration, Failed, GateSpec, HandlerSpec,
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, IntakeError, SourceError
 from deedbook.policy.charter import Charter
+from deedbook.policy.charter_shape import wrong_shape
 from deedbook.workspace.workspace import load_workspace
 
 CONFIG = ".system/deedbook.yaml"
@@ -422,6 +423,29 @@ def test_a_flow_without_roles_needs_no_models(shop):
     shop.ability("loop", handler="flow: loop")
     shop.settings("profiles: {local: {flow: loop}}\n")
     assert shop.compile().document["flow"] == "loop"
+
+
+def test_a_standalone_flow_is_no_flow_of_a_profile(shop):
+    shop.offer("flow", "plain", type("F", (workshop.Flow,), {"spec": HandlerSpec(gives={}, effects="none")}))
+    shop.ability("plain", "schema_out: true\n", handler="flow: plain")
+    shop.settings("profiles: {local: {flow: plain}}\n")
+    [(code, _, message)] = shop.faults()
+    assert code == "BINDING_INVALID"
+    assert message.startswith("'plain' is standalone")
+
+
+def test_rounds_are_in_the_charter_only_if_the_profile_sets_them(shop):
+    assert "max_rounds" not in shop.compile().document
+    shop.settings("profiles: {local: {max_rounds: 0}}\n")
+    document = dict(shop.compile().document)
+    assert document["max_rounds"] == 0
+    assert wrong_shape(document) == ""
+
+
+@pytest.mark.parametrize("rounds", [-1, 21, 1.5, True, None, "3", [3]])
+def test_rounds_of_another_shape_are_refused(shop, rounds):
+    document = {**shop.compile().document, "max_rounds": rounds}
+    assert wrong_shape(document) == "$.max_rounds: expected a whole number from 0 to 20"
 
 
 # --- skills -----------------------------------------------------------------------------------------------------------

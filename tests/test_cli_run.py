@@ -250,7 +250,8 @@ def test_call_that_wants_a_person_exits_3(place: Place):
     assert "denied" not in ran.err
     assert "tool.call" not in place.types(ran.session)
     ran = place.run("run", "Say hello to Ada", status=3)
-    assert ran.err.count("error: waits for a person: echo: ") == 1
+    assert ran.err.count("error: waits for a person: ") == 1
+    assert place.types(ran.session)[-1] == "session.suspended"
     assert "denied" not in ran.err
 
 

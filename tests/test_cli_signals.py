@@ -174,7 +174,7 @@ def test_interrupted_call_is_recorded_as_cancelled_and_its_session_is_ended(slow
     assert states(slow) == ["ended"]
 
 
-def test_interrupted_run_halts_its_context_and_ends_its_session(waiting: Place):
+def test_interrupted_run_is_suspended_and_can_be_given_up(waiting: Place):
     waiting.system(
         "skills/wait/SKILL.md",
         """\
@@ -200,11 +200,15 @@ def test_interrupted_run_halts_its_context_and_ends_its_session(waiting: Place):
     ran = ended(process)
     assert ran.status == 130
     types = waiting.types()
-    assert types[-1] == "session.end"
+    assert types[-1] == "session.suspended"
     assert "tool.error" in types
-    assert {"context.halted", "context.failed"} & set(types)
-    snapshot = waiting.run("replay", waiting.sessions()[0], "--json", status=0).json
-    assert (snapshot["closed"], snapshot["ok"], snapshot["unknown"]) == (True, False, 0)
+    assert not {"context.halted", "context.failed", "flow.error"} & set(types)
+    (session,) = waiting.sessions()
+    assert f"the run is suspended; go on with: deedbook resume {session}" in ran.err
+    waiting.run("sessions", "close", session, status=0)
+    snapshot = waiting.run("replay", session, "--json", status=0).json
+    assert (snapshot["closed"], snapshot["ok"], snapshot["unknown"]) == (True, False, 1)
+    assert "context.halted" in waiting.types()
 
 
 STUBBORN = """\

@@ -10,9 +10,11 @@ from deedbook.contract import Event
 from deedbook.format import canonical, events
 from deedbook.format.context import ContextFold, Recorder, RunContext, load, save
 from deedbook.format.errors import DeedbookError, LedgerError
+from deedbook.format.folds import fold
 
 SESSION = "s-context"
 TS = "2026-01-01T00:00:00.000Z"
+RUN = "a" * 16
 STATES = ["CLARIFIED", "SCOPED", "PLANNED", "EXECUTING", "VERIFYING", "COMPLETED"]
 
 leaves = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e6, 1e6) | st.text(max_size=8)
@@ -27,34 +29,39 @@ class Book:
 
     def __init__(self):
         self.events = []
-        self.recorder = Recorder(self.append)
-        self.recorder.create("a task", "test")
+        self.recorder = self.begin(RUN)
 
-    def append(self, event_type, payload):
-        self.events.append((event_type, payload))
+    def begin(self, run, parent=None):
+        """Begin another run, and return its recorder."""
+        recorder = Recorder(lambda *told: self.append(run, *told), run=run, parent=parent)
+        recorder.create("a task", "test")
+        return recorder
+
+    def append(self, run, event_type, payload):
+        """Append an event under *run*; the ledger has one line before the first."""
+        span = f"{len(self.events) + 2:016x}"
+        self.events.append(Event(len(self.events) + 1, event_type, "runtime", None, span, run, TS, payload))
+        return span
 
     def reach(self, state, things=()):
         """Take the straight way to *state*, with the artifacts *things*."""
-        verbs = ["clarify", "scope", "plan", "execute", "verify", "complete"]
+        verbs = ["clarify", "set_scope", "plan", "begin_execution", "verify", "complete"]
         for at, verb in enumerate(verbs[: STATES.index(state) + 1] if state in STATES else []):
             thing = things[at] if things else {"n": 1}
-            getattr(self.recorder, verb)(*(() if verb == "execute" else (thing,)))
+            getattr(self.recorder, verb)(*(() if verb == "begin_execution" else (thing,)))
         return self
 
-    def fold(self):
-        fold = ContextFold()
-        state = fold.start()
-        for seq, (event_type, payload) in enumerate(self.events):
-            state = fold.step(state, Event(seq, event_type, "runtime", None, f"{seq + 1:016x}", None, TS, payload))
-        return state
+    def fold(self, run=RUN):
+        return fold(ContextFold(), self.events)[run]
 
     def ledger(self, folder, more=()):
         """Write the events as a real ledger, beside events of other types; return the head."""
         lines, head = [], events.first_hash(SESSION)
         prefix = events.line_prefix(SESSION, "a" * 32)
-        told = [("session.start", {"kernel": "0"}), *self.events, ("agent.reply", {"reply": "ok"}), *more]
-        for seq, (event_type, payload) in enumerate(told):
-            parent = f"{seq:016x}" if seq else None
+        told = [("session.start", {"kernel": "0"}, None)]
+        told += [(each.type, each.payload, each.parent) for each in self.events]
+        told += [("agent.reply", {"reply": "ok"}, "1" * 16), *more]
+        for seq, (event_type, payload, parent) in enumerate(told):
             label = events.label(event_type, "runtime", None)
             entry = events.Entry(label, f"{seq + 1:016x}", parent, canonical.encode(payload))
             line, head = events.seal_line(prefix, seq, TS, head, entry)
@@ -77,11 +84,24 @@ def test_bundle_comes_back_as_it_was_saved(tmp_path_factory, things, count, note
     assert load(folder / "run.json") == book.recorder.context == book.fold()
 
 
+@given(counts=st.lists(st.integers(0, 6), min_size=1, max_size=4), at=st.integers(0, 3))
+def test_bundle_of_one_of_several_runs_comes_back(tmp_path_factory, counts, at):
+    """Each run but the first is nested in the one before."""
+    folder, book = tmp_path_factory.mktemp("bundle"), Book()
+    for number, count in enumerate(counts):
+        if number:
+            book.recorder = book.begin(f"{number:x}" * 16, book.recorder.context.run)
+        book.reach(STATES[count - 1] if count else "CREATED")
+    run = list(fold(ContextFold(), book.events))[at % len(counts)]
+    save(book.fold(run), book.ledger(folder), folder / "run.json")
+    assert load(folder / "run.json") == book.fold(run)
+
+
 def test_bundle_is_one_readable_object(tmp_path, book):
     head = book.reach("PLANNED").ledger(tmp_path)
     save(book.fold(), head, tmp_path / "run.json")
     bundle = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    assert (bundle["schema_version"], bundle["head"]) == ("v1", head)
+    assert (bundle["schema_version"], bundle["head"]) == ("v2", head)
     assert bundle["context"] == book.fold().as_json()
     assert bundle["context"]["state"] == "PLANNED"
 
@@ -93,25 +113,26 @@ def test_bundle_may_lie_apart_from_its_ledger(tmp_path, book):
     assert load(tmp_path / "elsewhere" / "run.json", tmp_path / ".events.jsonl") == book.fold()
 
 
-def test_loaded_context_can_be_gone_on_with(tmp_path, book):
-    save(book.reach("PLANNED").fold(), book.ledger(tmp_path), tmp_path / "run.json")
-    later = Recorder(book.append, load(tmp_path / "run.json"))
-    later.execute()
-    assert book.fold() == later.context
-
-
 def test_bundle_holds_while_only_other_events_follow(tmp_path, book):
     book.reach("COMPLETED")
     save(book.fold(), book.ledger(tmp_path), tmp_path / "run.json")
-    book.ledger(tmp_path, more=[("session.end", {"ok": True, "reason": ""})])
+    book.ledger(tmp_path, more=[("session.end", {"ok": True, "reason": ""}, "1" * 16)])
     assert load(tmp_path / "run.json").state == "COMPLETED"
 
 
 def test_bundle_of_a_context_that_moved_on_is_refused(tmp_path, book):
     book.reach("PLANNED")
     save(book.fold(), book.ledger(tmp_path), tmp_path / "run.json")
-    book.ledger(tmp_path, more=[("context.executing", {"attempt": 1})])
+    book.ledger(tmp_path, more=[("context.executing", {"attempt": 1}, RUN)])
     assert refusal(tmp_path).startswith("the context has moved on")
+
+
+def test_bundle_holds_while_another_run_moves(tmp_path, book):
+    book.reach("PLANNED")
+    save(book.fold(), book.ledger(tmp_path), tmp_path / "run.json")
+    created = {"task": "t", "source": "s", "parent": RUN, "schema_version": "v2"}
+    book.ledger(tmp_path, more=[("context.created", created, "b" * 16)])
+    assert load(tmp_path / "run.json") == book.fold()
 
 
 def test_bundle_of_another_ledger_is_refused(tmp_path, book):
@@ -132,7 +153,8 @@ def test_bundle_before_any_context_is_refused(tmp_path, book):
         (b'"state":"PLANNED"', b'"state":"COMPLETED"'),
         (b'"plan":{"n":1}', b'"plan":{"n":2}'),
         (b'"attempts":0', b'"attempts":9'),
-        (b'"schema_version":"v1"', b'"schema_version":"v2"'),
+        (b'"parent":null', b'"parent":"b"'),
+        (b'"run":"aaaa', b'"run":"bbbb'),
         (b'{"context"', b'{ "context"'),
         (b'{"context"', b'{"also":1,"context"'),
     ],
@@ -144,6 +166,14 @@ def test_bundle_that_was_changed_is_refused(tmp_path, book, old, new):
     assert changed != path.read_bytes()
     path.write_bytes(changed)
     assert refusal(tmp_path).startswith("the bundle differs from the ledger")
+
+
+@pytest.mark.parametrize("version", ["v1", "v3"])
+def test_bundle_of_another_version_is_refused(tmp_path, book, version):
+    path = tmp_path / "run.json"
+    save(book.reach("PLANNED").fold(), book.ledger(tmp_path), path)
+    path.write_bytes(path.read_bytes().replace(b'"schema_version":"v2"', f'"schema_version":"{version}"'.encode()))
+    assert refusal(tmp_path).startswith("a bundle of another version")
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'"head"', b"{}", b"\xff", b'{"head":1}', b"[" * 2000])

@@ -136,11 +136,11 @@ def test_wrong_declaration_is_a_broken_plugin(lab, row, why):
 def test_flow_records_the_event_types_that_its_spec_declares(lab):
     def go(_, run):
         run.record("x.offered_counter.counted", {"n": 2})
-        return {}
+        return "counted"
 
     lab.flow("counter", go, records={"x.offered_counter.counted": EventType(schema=COUNT)})
     with lab.session() as session:
-        assert session.call("counter", {}).value == {}
+        assert session.context(session.call("counter", {}).value["context"]).reply == "counted"
     assert lab.payload("x.offered_counter.counted") == {"n": 2}
 
 

@@ -23,12 +23,6 @@ def greeting(lab):
     """Declare a run whose model and tool count how often they are asked; return the counts."""
     asked = {"model": [], "echo": [], "write": []}
 
-    def flow(args, run):
-        try:
-            return work(args, run)
-        finally:
-            run.context.halt("over")
-
     def work(args, run):
         agent, messages = run.agent("worker"), [{"role": "user", "content": args["prompt"]}]
         while True:
@@ -49,7 +43,7 @@ def greeting(lab):
     lab.model(model)
     lab.role("worker")
     lab.skill("greet", allows="echo", triggers="hello")
-    lab.flow("work", flow)
+    lab.flow("work", work)
     return asked
 
 

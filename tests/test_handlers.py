@@ -21,21 +21,21 @@ from deedbook.format.loops import off_loop, run_coroutine
 FOREVER = 3600
 
 
-def no_ctx(_: Ticket) -> None:
-    return None
+def invoke(opened: Ticket) -> Any:
+    return opened.bound.handler(opened.args, None)
 
 
 def plainly(opened: Ticket, clock: Any = still) -> Outcome:
-    return perform(opened, no_ctx, clock)
+    return perform(opened, invoke, clock)
 
 
 def awaiting(opened: Ticket, clock: Any = still) -> Outcome:
-    return asyncio.run(aperform(opened, no_ctx, clock))
+    return asyncio.run(aperform(opened, invoke, clock))
 
 
 def inside_a_loop(opened: Ticket, clock: Any = still) -> Outcome:
     async def main() -> Outcome:
-        return perform(opened, no_ctx, clock)
+        return perform(opened, invoke, clock)
 
     return asyncio.run(main())
 
@@ -89,7 +89,7 @@ def test_outcome_of_a_handler_is_the_value_that_it_returned(way: Any, value: Jso
 
 
 @WAYS
-def test_handler_gets_the_tickets_arguments_and_its_context(way: Any) -> None:
+def test_handler_gets_the_tickets_arguments(way: Any) -> None:
     opened = ticket(lambda args, ctx: [args, ctx], {"a": 1})
     made = way(opened)
     assert made.value == [{"a": 1}, None]
@@ -112,7 +112,7 @@ def test_asynchronous_handler_is_awaited_on_the_loop_of_its_caller() -> None:
         async def handler(_args: Any, _ctx: Any) -> Any:
             return asyncio.get_running_loop() is loop
 
-        return (await aperform(ticket(handler), no_ctx, still)).value  # type: ignore[return-value]
+        return (await aperform(ticket(handler), invoke, still)).value  # type: ignore[return-value]
 
     assert asyncio.run(main())
 
@@ -187,7 +187,7 @@ def test_outcome_of_a_plain_handler_that_says_generator_exit_is_a_tool_error(way
 
 
 @WAYS
-def test_outcome_exists_where_the_context_cannot_be_made(way: Any) -> None:
+def test_outcome_exists_where_the_handler_cannot_be_invoked(way: Any) -> None:
     def broken(_: Ticket) -> None:
         raise RuntimeError("no context")
 
@@ -288,7 +288,7 @@ def test_cancellation_of_the_task_around_a_call_is_carried_with_the_outcome() ->
 
     async def main() -> Any:
         opened = ticket(slow)
-        task = asyncio.ensure_future(aperform(opened, no_ctx, still))
+        task = asyncio.ensure_future(aperform(opened, invoke, still))
         await started.wait()
         task.cancel("stop")
         with pytest.raises(Interrupted) as stopped:
@@ -332,7 +332,7 @@ def test_closing_the_coroutine_of_a_call_is_carried_once_the_outcome_is_known() 
 
         async def watched() -> None:
             try:
-                await aperform(ticket(slow), no_ctx, still)
+                await aperform(ticket(slow), invoke, still)
             except Interrupted as stop:
                 stops.append(stop)
                 raise stop.cause from None
@@ -361,7 +361,7 @@ def test_interrupt_while_a_plain_caller_inside_a_loop_waits_cancels_the_handler_
 
     async def main() -> None:
         with pytest.raises(Interrupted) as stopped:
-            perform(opened, no_ctx, still)
+            perform(opened, invoke, still)
         assert isinstance(stopped.value.cause, KeyboardInterrupt)
 
     loop = asyncio.new_event_loop()  # unlike `asyncio.run` it leaves the signal alone

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.format import events
-from deedbook.format.families import CATALOGUE, OUTCOMES
+from deedbook.format.families import CATALOGUE, OUTCOMES, PAYLOAD_SCHEMAS, SECOND, schema_of
 from deedbook.format.schema import Schemas, data_folder
 
 ROOT = Path(__file__).parents[1]
@@ -29,13 +29,25 @@ EXACT = {
     "items", "anyOf", "pattern", "minLength", "minimum", "maximum", "minProperties",
 }  # fmt: skip
 """The keywords of the event schemas: each is one that fastjsonschema implements exactly."""
+FORMS = {
+    form: schema
+    for kind in CATALOGUE
+    for form, schema in ((kind, CATALOGUE[kind]), (f"{kind} v2", SECOND.get(kind)))
+    if schema
+}
+"""Every form of payload, a type or a type and its version, and the id of its schema."""
+
+
+def form_of(kind, payload):
+    return f"{kind} v2" if schema_of(kind, payload) == SECOND.get(kind) else kind
 
 
 def payloads():
-    """Return every payload of the honest ledgers, by type."""
+    """Return every payload of the honest ledgers, by form."""
     found = {}
     for make in (
         ledgers.run,
+        ledgers.nested,
         ledgers.call,
         ledgers.workspace,
         ledgers.approved,
@@ -54,19 +66,19 @@ def payloads():
         for line in make().lines:
             event = json.loads(line)
             if "$excised" not in event["payload"]:
-                found.setdefault(event["event_type"], []).append(event["payload"])
+                found.setdefault(form_of(event["event_type"], event["payload"]), []).append(event["payload"])
     return found
 
 
 PAYLOADS = payloads()
 
 
-def document(kind):
-    return SCHEMAS.document(CATALOGUE[kind])
+def document(form):
+    return SCHEMAS.document(FORMS[form])
 
 
-def accepts(kind, payload):
-    return SCHEMAS.validator(CATALOGUE[kind]).valid(payload)
+def accepts(form, payload):
+    return SCHEMAS.validator(FORMS[form]).valid(payload)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -118,13 +130,13 @@ def test_the_kernel_writes_the_line_that_the_page_describes():
 
 def catalogue():
     """Return the page's table of payloads: type, then each member, with whether it may be absent."""
-    rows = re.findall(r"^\| `([a-z_.]+)` \| (`.*) \|$", PAGE.partition("## Catalogue")[2], re.MULTILINE)
-    flat = {kind: re.sub(r"[\[{].*?[\]}]+", "", cell) for kind, cell in rows}
+    rows = re.findall(r"^\| `([a-z_.]+)`( v2)? \| (`.*) \|$", PAGE.partition("## Catalogue")[2], re.MULTILINE)
+    flat = {f"{kind}{version}": re.sub(r"[\[{].*?[\]}]+", "", cell) for kind, version, cell in rows}
     return {kind: re.findall(r"(?:^|, )`([a-z0-9_]+)`(\??)", cell) for kind, cell in flat.items()}
 
 
 def test_page_lists_every_type_with_the_members_of_its_schema():
-    assert list(catalogue()) == list(CATALOGUE)
+    assert list(catalogue()) == list(FORMS)
     for kind, members in catalogue().items():
         schema = document(kind)
         assert [name for name, _ in members] == list(schema["properties"]), kind
@@ -143,18 +155,31 @@ def test_schemas_that_were_released_have_not_changed():
         assert sha256((folder / name).read_bytes()).hexdigest() == digest, f"{name} is released: write a new version"
 
 
+def test_payload_of_version_2_without_its_version_is_refused():
+    for form in FORMS.keys() - CATALOGUE.keys():
+        kind = form.removesuffix(" v2")
+        for payload in PAYLOADS[form]:
+            first = {name: value for name, value in payload.items() if name != "schema_version"}
+            assert schema_of(kind, first) == CATALOGUE[kind]
+            assert not accepts(kind, first)
+            for version in ("v1", "v3", 2, None):
+                assert not SCHEMAS.validator(schema_of(kind, {**first, "schema_version": version})).valid(
+                    {**first, "schema_version": version}
+                )
+
+
 # --- the schemas of payloads ------------------------------------------------------------------------------------------
 
 
 def test_every_type_has_a_schema_and_every_event_schema_a_type():
     files = {path.stem for path in data_folder("schemas").glob("event_*.json")}
-    assert files == set(CATALOGUE.values())
+    assert files == set(FORMS.values()) == set(PAYLOAD_SCHEMAS)
 
 
-@for_each("kind", CATALOGUE)
+@for_each("kind", FORMS)
 def test_schema_is_named_described_and_strict(kind):
     schema = document(kind)
-    assert (schema["$id"], schema["title"], schema["type"]) == (CATALOGUE[kind], kind, "object")
+    assert (schema["$id"], schema["title"], schema["type"]) == (FORMS[kind], kind.removesuffix(" v2"), "object")
     assert schema["description"]
     assert schema.get("additionalProperties") is (None if kind == "worker.report" else False)
 
@@ -172,7 +197,7 @@ def nodes(schema):
                 yield from nodes(each)
 
 
-@for_each("kind", CATALOGUE)
+@for_each("kind", FORMS)
 def test_schema_keeps_to_the_keywords_that_are_implemented_exactly(kind):
     for node in nodes(document(kind)):
         assert set(node) <= EXACT
@@ -182,13 +207,13 @@ def test_schema_keeps_to_the_keywords_that_are_implemented_exactly(kind):
 
 
 def test_every_type_has_an_honest_example():
-    assert set(PAYLOADS) == set(CATALOGUE)
+    assert set(PAYLOADS) == set(FORMS)
 
 
-@for_each("kind", CATALOGUE)
+@for_each("kind", FORMS)
 def test_schema_accepts_honest_payloads(kind):
     for payload in PAYLOADS[kind]:
-        assert SCHEMAS.validator(CATALOGUE[kind]).violations(payload) == ()
+        assert SCHEMAS.validator(FORMS[kind]).violations(payload) == ()
 
 
 def places(value, path=()):
@@ -207,7 +232,7 @@ def put(value, path, item):
     return changed
 
 
-@for_each("kind", [kind for kind in CATALOGUE if kind not in events.BARE])
+@for_each("kind", [form for form in FORMS if form.removesuffix(" v2") not in events.BARE])
 def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -215,13 +240,13 @@ def test_schema_accepts_a_sealed_value_in_place_of_any_member(kind):
                 assert accepts(kind, put(payload, path, SEALED)), path
 
 
-@for_each("kind", sorted(events.BARE & set(CATALOGUE)))
+@for_each("kind", [form for form in FORMS if form.removesuffix(" v2") in events.BARE])
 def test_schema_of_what_is_never_sealed_refuses_a_sealed_value_anywhere(kind):
     for payload in PAYLOADS[kind]:
         assert not any(accepts(kind, put(payload, path, SEALED)) for path in places(payload))
 
 
-@for_each("kind", CATALOGUE)
+@for_each("kind", FORMS)
 def test_schema_refuses_a_payload_with_a_member_less_or_more(kind):
     for payload in PAYLOADS[kind]:
         for name in document(kind)["required"]:
@@ -229,7 +254,7 @@ def test_schema_refuses_a_payload_with_a_member_less_or_more(kind):
         assert accepts(kind, {**payload, "more": 1}) is (kind == "worker.report")
 
 
-@for_each("kind", CATALOGUE)
+@for_each("kind", FORMS)
 def test_schema_refuses_what_only_looks_sealed_where_no_object_may_stand(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -256,7 +281,7 @@ def free(kind, path):
     return False
 
 
-@for_each("kind", CATALOGUE)
+@for_each("kind", FORMS)
 def test_schema_refuses_another_type_in_place_of_a_member(kind):
     for payload in PAYLOADS[kind]:
         for path in places(payload):
@@ -273,7 +298,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(CATALOGUE)), st.data())
+@given(st.sampled_from(sorted(FORMS)), st.data())
 def test_both_implementations_judge_changed_payloads_alike(kind, data):
     schema = document(kind)
     payload = data.draw(st.sampled_from(PAYLOADS[kind]))

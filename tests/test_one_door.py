@@ -16,7 +16,7 @@ from deedbook.approvals.answering import answer
 from deedbook.call.call_context import CallCtx, WorkspaceCall
 from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome
-from deedbook.call.runs import FlowRun, RoleAgent
+from deedbook.call.runs import FlowRun, RoleAgent, RunCalls
 from deedbook.call.session import Session
 from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel
@@ -25,10 +25,10 @@ from deedbook_serve.tasks.runner import Tasks
 # --- what the public names can do ------------------------------------------------------------------------------------
 
 EFFECTS = {
-    Session: {"call", "acall", "run", "resume", "before", "after"},
+    Session: {"call", "acall", "run", "go_on", "resume", "before", "after"},
     Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after", "resume"},
     CallCtx: {"call", "acall"},
-    FlowRun: {"call", "acall"},
+    RunCalls: {"call", "acall", "parallel"},
     WorkspaceCall: {"call", "acall"},
     RoleAgent: {"use", "complete"},
     Tasks: {"run", "direct_run"},
@@ -37,6 +37,7 @@ EFFECTS = {
 NO_EFFECT = {
     Kernel: {
         "session": "begins a session",
+        "resume": "begins to go on with a session",
         "principal": "reads the charter",
         "client": "reads the charter",
         "pending_calls": "is where calls wait for a person",
@@ -53,6 +54,9 @@ NO_EFFECT = {
         "record_prompt": "records a prompt",
         "refuse": "records a refusal",
         "end": "records, and asks hooks",
+        "reopen": "takes up a session to go on with",
+        "suspend": "records",
+        "context": "reads the state of a run",
         "id": "is a name",
         "cause": "is a span",
         "under": "says what others hang under",
@@ -60,6 +64,7 @@ NO_EFFECT = {
     Door: {
         "open": "is a table",
         "approval_wait": "is where calls wait for a person",
+        "is_deferred": "is a value",
         "refuse": "records a refusal",
         "close": "records what is unknown",
     },
@@ -70,8 +75,15 @@ NO_EFFECT = {
         "session": "is a name",
         "idempotency_key": "is a name",
     },
-    FlowRun: {
+    FlowRun: {"invoke": "calls the flow, for the door"},
+    RunCalls: {
         "agent": "records a hand-over",
+        "answer": "records the state of the run",
+        "read_context": "reads the state of a run",
+        "now": "records a value",
+        "random": "records a value",
+        "new_id": "records a value",
+        "mode": "is a value",
         "record": "records a report",
         "fire": "asks hooks, and records their answers",
         "signals": "is a value",
@@ -109,7 +121,11 @@ def public(of):
     }
 
 
-@for_each("of", [Kernel, Session, Door, CallCtx, FlowRun, WorkspaceCall, RoleAgent, Tasks], ids=lambda of: of.__name__)
+@for_each(
+    "of",
+    [Kernel, Session, Door, CallCtx, FlowRun, WorkspaceCall, RunCalls, RoleAgent, Tasks],
+    ids=lambda of: of.__name__,
+)
 def test_public_methods_are_all_known_here(of):
     inherited = {name for name in EFFECTS.get(of, set()) if name not in vars(of)}
     assert public(of) | inherited == EFFECTS.get(of, set()) | set(NO_EFFECT[of])
@@ -149,14 +165,14 @@ class Probe:
 
 
 class Flow:
-    spec = HandlerSpec(gives={"type": "object"}, effects="none")
+    spec = HandlerSpec(effects="none")
 
     def __init__(self, settings, host):
         pass
 
     def __call__(self, args, run):
         seen = [recorded(".deedbook", run), run.call("probe", {})["recorded"]]
-        return {"reply": str(seen), "state": "COMPLETED"}
+        run.answer(str(seen))
 '''
 namespace: dict = {}
 exec(PROBE, namespace)  # the same probe is a file of its own for the command line
@@ -263,7 +279,29 @@ def resumed(lab):
         assert isinstance(perform_once(kernel, identity), deedbook.Ok)
 
 
+def gone_on(lab):
+    """Interrupt a run before its one call, and go on with it."""
+    tries = []
+
+    def flow(args, run):
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyboardInterrupt
+        run.call("probe", {})
+
+    lab.flow("work", flow)
+    with pytest.raises(KeyboardInterrupt), lab.session() as session:
+        session.run("go")
+    with lab.kernel() as kernel, kernel.resume(session.id) as again:
+        assert isinstance(again.go_on(), deedbook.Ok)
+
+
+def in_branch(lab, work):
+    in_flow(lab, lambda run: run.parallel([deedbook.Branch("one", work)]))
+
+
 WAYS = {
+    "Session.go_on": (gone_on, 1),
     "Session.resume": (resumed, 1),
     "Door.resume, which Session.resume uses": (resumed, 1),
     "Session.call": (with_session(lambda session: session.call("probe", {})), 1),
@@ -283,6 +321,7 @@ WAYS = {
     "Ctx.acall": (with_session(lambda session: session.call("aouter", {"name": "aprobe"})), 1),
     "Run.call": (lambda lab: in_flow(lab, lambda run: run.call("probe", {})), 1),
     "Run.acall": (lambda lab: in_flow(lab, lambda run: asyncio.run(run.acall("aprobe", {}))), 1),
+    "Run.call in Run.parallel": (lambda lab: in_branch(lab, lambda run: run.call("probe", {})), 1),
     "Agent.complete": (lambda lab: in_flow(lab, lambda run: run.agent("worker").complete(told("go"))), 1),
     "Agent.use": (lambda lab: in_flow(lab, use), 2),
 }
@@ -298,7 +337,7 @@ def test_way_to_an_effect_has_its_intent_in_the_ledger_while_it_happens(probing,
 def test_every_public_way_is_tried():
     tried = " ".join(WAYS)
     for of, names in EFFECTS.items():
-        owner = {CallCtx: "Ctx", WorkspaceCall: "Ctx", FlowRun: "Run", RoleAgent: "Agent"}.get(of, of.__name__)
+        owner = {CallCtx: "Ctx", WorkspaceCall: "Ctx", RunCalls: "Run", RoleAgent: "Agent"}.get(of, of.__name__)
         for name in names:
             assert any(
                 way.startswith(owner) and name in way.replace(",", "").replace(".", " ").split() for way in WAYS

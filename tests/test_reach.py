@@ -95,7 +95,7 @@ MAY_IMPORT = {
 
 
 def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
-    assert called("handler") == {"call.handlers"}
+    assert called("handler") == {"call.runs", "call.session"}  # as the door's table of kinds has them
     assert called_of("self", "_handler") == {"policy.completions"}
     bare = {
         module
@@ -107,14 +107,18 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     # whoever else lets something be performed lets the door do it
     assert called("perform") | called("aperform") == {
         "call.door",
-        "call.runs",
+        "call.journal",
+        "call.continuation.replay",
         "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
     }
     assert called_of("door", "perform") | called_of("session.door", "perform") == {
-        "call.runs",
         "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
+    }
+    assert called_of("self._door", "perform") | called_of("self._door", "aperform") == {
+        "call.journal",
+        "call.continuation.replay",
     }
     assert called_of("self._runs", "perform") == {"deedbook_serve.tasks.runner"}
     users = {module for module in modules() if "call.handlers" in _sources(module)}
@@ -134,12 +138,16 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "call.runs",
         "call.session",
     }
-    assert users == own | {"call.continuation.recall"} | holding
+    continuing = {"call.continuation.recall", "call.continuation.replay", "call.continuation.resume"}
+    suspending = {"cli.performing", "deedbook_inspect.forking.fork", "kernel"}
+    assert users == own | continuing | suspending | holding
     assert _taken("call.door", "call.handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
     assert _taken("deedbook_serve.tasks.run_recovery", "call.handlers") == {"reconcile"}
     for module in users - {"call.door", "deedbook_serve.tasks.run_recovery"}:
-        assert _taken(module, "call.handlers") <= {"Outcome", "Ticket"}
+        assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "SessionOrigin", "Ticket"} | {
+            name for name in ("reconcile",) if module == "call.continuation.resume"
+        }
 
 
 def _source(module, node):
@@ -242,6 +250,7 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "deedbook_memory.gate",
         "deedbook_memory.legacy",
         "maintenance.closing",
+        "call.continuation.resume",
         "call.door",
         "call.approval_wait",
         "call.hooks",

@@ -139,12 +139,12 @@ REQUEST = {"messages": [{"role": "user", "content": "hi"}], "model": "m", "schem
 
 def test_each_kind_of_ability_is_written_in_its_own_words(acting):
     acting.model(lambda request, ctx: "hello")
-    acting.flow("work", lambda args, run: {"done": True})
+    acting.flow("work", lambda args, run: {"done": True}, gives={"type": "object"})
     with acting.session() as session:
         session.call("act", {"a": 1})
         session.call("model/standard", REQUEST)
         session.call("work", {"b": 2})
-    story = [(event.type, event.actor) for event in acting.events()[1:-2] if not event.type.startswith("context")]
+    story = [(event.type, event.actor) for event in acting.events()[1:-1] if not event.type.startswith("context")]
     assert story == [
         ("tool.call", "user"),
         ("tool.result", "tool"),

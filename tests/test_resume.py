@@ -2,16 +2,22 @@
 
 import itertools
 import os
+import time
 
 import pytest
 from persons import approving
 
 from deedbook import ALLOW, Err, Ok, ask
-from deedbook.approvals.answering import answer
+from deedbook.approvals.answering import answer, open_queue
+from deedbook.cli.performing import perform_once
 from deedbook.contract import Branch
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions
+from deedbook.maintenance.amending import amend
+from deedbook.maintenance.upkeep import close_session
+from deedbook.workspace.site import Site
+from deedbook.workspace.workspace import read_workspace
 
 REPORT = {"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
 
@@ -172,6 +178,71 @@ def test_another_charter_is_refused_with_the_difference_unless_it_is_accepted(of
     assert office.all("session.resumed", session)[-1].payload["charter"] == digest
     answered(office, session)
     assert isinstance(resume(office, session), Ok)
+
+
+def test_performing_the_approved_call_goes_on_with_its_run(office, did):
+    session = suspended(office)
+    pending = answered(office, session)
+    with office.kernel() as kernel:
+        done = perform_once(kernel, pending.id)
+    assert done.value == {"session": session, "state": "COMPLETED", "reply": "done"}
+    assert did.count(2) == 1
+    assert sessions(office) == [session]
+
+
+def test_recovery_leaves_a_run_that_can_be_resumed_and_names_it(office):
+    session = suspended(office)
+    with office.kernel() as kernel:
+        found = kernel.recover()
+    assert list(found.resumable) == [session]
+    assert f"session {session} can be resumed: deedbook resume {session}" in found.lines()
+    assert not found
+    assert state_of(office, session) == "suspended"
+
+
+def test_session_that_is_closed_gives_up_its_run_and_withdraws_its_request(office):
+    session = suspended(office)
+    identity = office.one("approval.requested", session).payload["approval"]
+    assert close_session(read_workspace(office.path), session) == 1
+    assert office.types(session)[-4:] == ["flow.error", "context.halted", "approval.withdrawn", "session.end"]
+    with open_queue(office.state) as waiting:
+        assert waiting.find(identity).withdrawn
+    refused("SESSION_ENDED", resume, office, session)
+
+
+def test_amendment_does_not_hide_that_a_session_is_suspended(office):
+    session = suspended(office)
+    seq, patch = office.one("user.message", session).seq, [{"at": "/text", "value": "hi"}]
+    amend(Site.of(read_workspace(office.path)), office.schemas, session, seq, patch, reason="a slip", by="user:local")
+    assert state_of(office, session) == "suspended"
+
+
+def test_request_of_a_run_waits_unless_the_workspace_limits_it(office):
+    session = suspended(office)
+    answered(office, session)
+    later = resume(office, session, clock=lambda: time.time() + 400 * 86400)
+    assert isinstance(later, Ok), "a year later"
+
+
+def test_expired_request_of_a_run_is_asked_again(office, did):
+    office.settings(approvals={"run_expires_s": 60})
+    session = suspended(office)
+    (first,) = office.all("approval.requested", session)
+    got = resume(office, session, clock=lambda: time.time() + 61)
+    assert isinstance(got, Err)
+    second = office.all("approval.requested", session)[-1]
+    assert (got.error.code, second.payload["approval"] == first.payload["approval"]) == ("NEEDS_HUMAN", False)
+    assert 2 not in did
+    assert state_of(office, session) == "suspended"
+
+
+def test_approval_that_expired_before_the_resume_is_not_used(office, did):
+    office.settings(approvals={"run_expires_s": 60})
+    session = suspended(office)
+    answered(office, session)
+    got = resume(office, session, clock=lambda: time.time() + 61)
+    assert got.error.code == "NEEDS_HUMAN"
+    assert 2 not in did
 
 
 # --- processes that die -----------------------------------------------------------------------------------------------

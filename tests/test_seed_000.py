@@ -11,6 +11,7 @@ from commandline import SCHEMAS, Place, ask, play, report, run_of, say, verdict
 
 from deedbook.contract import Event, transform
 from deedbook.format.errors import Err, SchemaError, SessionRefused
+from deedbook.format.families import schema_of
 from deedbook.format.folds import SnapshotFold, fold
 from deedbook.kernel import open_kernel
 from deedbook_audit.upcasting.reader import read
@@ -74,7 +75,7 @@ def test_criterion_05_provider_is_swapped_by_the_profile_alone(place: Place):
 
 
 def test_criterion_06_request_goes_from_lead_to_planner_to_worker_to_reviewer(run):
-    assert [event.payload["to"] for event in run if event.type == "agent.transition"] == ROLES
+    assert [event.payload["to"] for event in run if event.type == "agent.transition"] == [*ROLES, "DONE"]
     assert next(event.payload for event in run if event.type == "session.end") == {"ok": True, "reason": "COMPLETED"}
 
 
@@ -153,7 +154,11 @@ def test_checklist_run_needs_no_key_and_gives_the_same_each_time(place: Place):
     stories = []
     for _ in range(2):
         ran = place.here("run", "Say hello to Ada", status=0)
-        stories.append([(event.type, event.payload) for event in place.events(ran.session)])
+        events = place.events(ran.session)
+        told = json.dumps([(event.type, event.payload) for event in events])
+        for event in events:
+            told = told.replace(event.span, f"the span of event {event.seq}")
+        stories.append(json.loads(told))
     assert stories[0] == stories[1]
 
 
@@ -245,9 +250,10 @@ def test_rule_5_what_a_hook_transforms_passes_the_next_schema_or_nothing_runs(la
 
 
 def test_rule_6_event_payloads_are_routed_by_their_type_to_a_schema(told: Place, run):
-    assert {f"event_{event.type.replace('.', '_')}_v1" for event in run} <= set(SCHEMAS.ids())
     for event in run:
-        validator = SCHEMAS.validator(f"event_{event.type.replace('.', '_')}_v1")
+        schema = schema_of(event.type, event.payload)
+        assert schema.startswith(f"event_{event.type.replace('.', '_')}_v")
+        validator = SCHEMAS.validator(schema)
         assert validator.valid(event.payload)
         assert not validator.valid({}), event.type
 
@@ -379,7 +385,7 @@ def test_advisor_and_scaffolder_are_called_when_they_are_asked_for(place: Place)
     ], usual=False)  # fmt: skip
     ran = place.here("run", "--profile", "played", "Say hello to Ada", status=0)
     moves = [payload["to"] for payload in place.payloads("agent.transition", ran.session)]
-    assert moves == ["lead", "advisor", "planner", "advisor", "scaffolder", "worker", "reviewer"]
+    assert moves == ["lead", "advisor", "planner", "advisor", "scaffolder", "worker", "reviewer", "DONE"]
 
 
 def test_every_ledger_of_this_page_verifies(told: Place):

@@ -7,7 +7,7 @@ import pytest
 from commandline import Place, ask, play, report, run_of, verdict
 
 from deedbook.contract import Event
-from deedbook.format.families import OUTCOMES
+from deedbook.format.families import OUTCOMES, RUN_ENDS
 
 WANTED = [
     "session.start", "hook.fired", "skill.invoke", "agent.transition", "llm.request", "llm.response", "tool.call",
@@ -59,6 +59,8 @@ def unhanded(told: list[Event]) -> Iterator[str]:
     moves = [event.payload for event in told if event.type == "agent.transition"]
     if any(before["to"] != after["from"] for before, after in pairwise(moves)):
         yield "a transition is missing"
+    if moves and moves[-1]["to"] not in RUN_ENDS:
+        yield "the last transition is missing"
 
 
 def undecided(told: list[Event]) -> Iterator[str]:

@@ -17,7 +17,7 @@ def greeting(lab):
         response = agent.complete({"messages": [{"role": "user", "content": args["prompt"]}]})
         text = agent.use(response["tool_calls"][0])["text"]
         run.context.clarify({"what": "greet"})
-        return {"reply": text, "state": "COMPLETED"}
+        run.answer(text)
 
     lab.tool("echo", lambda args, ctx: args)
     lab.model(lambda request, ctx: [{"id": "t1", "name": "echo", "args": {"text": "Hello, Ada!"}}])
@@ -57,10 +57,15 @@ def test_run_tells_the_whole_story_as_one_tree(greeting):
         ("tool.call", "llm.response"),
         ("tool.result", "tool.call"),
         ("context.clarified", "flow.call"),
+        ("context.planned", "flow.call"),
+        ("context.executing", "flow.call"),
+        ("worker.report", "flow.call"),
+        ("context.verifying", "flow.call"),
+        ("context.completed", "flow.call"),
+        ("agent.transition", "flow.call"),
         ("flow.result", "flow.call"),
         ("agent.reply", "user.message"),
         ("skill.complete", "skill.invoke"),
-        ("context.halted", "flow.call"),
         ("session.end", "session.start"),
     ]
     assert greeting.payload("agent.reply") == {"reply": "Hello, Ada!", "tool_calls": []}
@@ -132,9 +137,9 @@ def test_state_that_a_flow_ends_in_is_the_skills_and_the_replys(greeting, state)
 
 @pytest.mark.parametrize(
     ("result", "text"),
-    [("plain text", "plain text"), (["a", 1], '["a",1]'), (None, "null"), ({"reply": {"a": 1}}, '{"a":1}'), ({}, "")],
+    [("plain text", "plain text"), (["a", 1], '["a",1]'), (None, "null"), ({"reply": {"a": 1}}, '{"a":1}'), ({}, "{}")],
 )
-def test_flow_may_give_anything_and_the_reply_is_text(greeting, result, text):
+def test_result_that_completes_a_flow_of_the_lab_is_the_reply_as_text(greeting, result, text):
     flow(greeting, lambda run: result)
     with greeting.session() as session:
         assert session.run("hello").value.text == text
@@ -172,18 +177,27 @@ def test_prompt_that_names_a_tool_opens_no_way_to_it(greeting):
 
 
 def test_session_runs_more_than_once_each_time_in_a_new_context(greeting):
-    flow(greeting, lambda run: run.context.halt("enough") or {"reply": run.context.state})
+    flow(greeting, lambda run: run.context.halt("enough"))
     with greeting.session() as session:
-        assert session.run("hello").value.text == "HALTED"
-        assert session.run("hi").value.text == "HALTED"
+        replies = [session.run(prompt).value for prompt in ("hello", "hi")]
+    assert [(reply.text, reply.state) for reply in replies] == [("enough", "HALTED")] * 2
     assert [event.payload["task"]["prompt"] for event in greeting.all("context.created")] == ["hello", "hi"]
+    assert replies[0].context.run != replies[1].context.run
 
 
-def test_second_run_is_refused_where_the_first_left_its_context_in_the_middle(greeting):
-    flow(greeting, lambda run: {"reply": run.context.state})
+def test_second_run_begins_anew_after_one_that_failed_in_the_middle(greeting):
+    tries = []
+
+    def work(run):
+        tries.append(run.context.state)
+        run.context.clarify({"try": len(tries)})
+        return 1 // (len(tries) - 1)
+
+    flow(greeting, work)
     with greeting.session() as session:
-        assert isinstance(session.run("hello"), Ok)
-        assert session.run("hello").error.code == "SCHEMA_VIOLATION"
+        assert session.run("hello").error.code == "TOOL_ERROR"
+        assert session.run("hello").value.text == "1"
+    assert tries == ["CREATED", "CREATED"]
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------
@@ -292,11 +306,18 @@ def test_session_left_by_an_exception_ends_not_ok_and_says_why(lab, problem, rea
     assert lab.payload("session.end") == {"ok": False, "reason": reason}
 
 
-def test_end_halts_a_context_that_is_in_the_middle(greeting):
+def test_end_halts_the_contexts_that_are_in_the_middle_the_inner_one_first(greeting):
+    greeting.flow("inner", lambda args, run: opened[0].end(ok=False, reason="given up"))
+    greeting.skill("greet", allows="echo inner", triggers="hello, hi")
+    flow(greeting, lambda run: run.call("inner", {}))
     with greeting.session() as session:
-        session.run("hello")
-        session.end(ok=False, reason="interrupted")
-    assert greeting.payload("context.halted") == {"reason": "interrupted"}
+        opened = [session]
+        assert isinstance(session.run("hello"), Err)
+    halted = greeting.all("context.halted")
+    assert [event.payload for event in halted] == [{"reason": "given up"}] * 2
+    outer, inner = (event.span for event in greeting.all("flow.call"))
+    assert [event.parent for event in halted] == [inner, outer]
+    assert greeting.types()[-1] == "session.end"
 
 
 def test_ids_of_sessions_are_made_by_the_kernel_and_differ(lab):

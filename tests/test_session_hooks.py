@@ -194,15 +194,64 @@ def test_skill_start_is_not_asked_where_no_skill_fits(running):
 
 
 @pytest.mark.parametrize(("state", "ok"), [("COMPLETED", True), ("HALTED", False)])
-def test_stop_is_asked_once_after_the_reply_with_how_it_went(running, state, ok):
+def test_stop_is_asked_once_before_the_reply_with_how_it_went(running, state, ok):
     seen = []
     running.flow("work", lambda args, run: {"reply": "x", "state": state})
     running.hook("stop", "Stop", lambda session, ok, now, facts: seen.append(ok) or deny("one is enough"))
-    assert isinstance(run(running), Ok)
-    assert seen == [ok]
+    reply = run(running).value
+    assert (seen, reply.text, reply.state) == ([ok], "x", state)
     types = running.types()
-    assert types.index("agent.reply") < types.index("hook.fired") < types.index("skill.complete")
+    assert types.index("hook.fired") < types.index("agent.reply") < types.index("skill.complete")
     assert fired(running, "Stop").payload["decision"] == "deny"
+    assert running.payload("skill.complete")["ok"] is ok
+
+
+def test_stop_that_allows_without_a_reason_ends_the_run(running):
+    running.hook("stop", "Stop", lambda *given: allow())
+    assert run(running).value.text == "hello Ada"
+    assert len(running.all("flow.call")) == 1
+
+
+def test_stop_with_a_reason_gives_the_flow_another_round_under_the_same_skill(running):
+    answers = [allow("say it louder"), allow()]
+    running.hook("stop", "Stop", lambda *given: answers.pop(0))
+    reply = run(running).value
+    assert reply.text == "hello Ada\n\nsay it louder"
+    first, second = running.all("flow.call")
+    invoked = running.one("skill.invoke").span
+    assert [(each.parent, each.payload["args"]["prompt"]) for each in (first, second)] == [
+        (invoked, "hello Ada"),
+        (invoked, "hello Ada\n\nsay it louder"),
+    ]
+    assert reply.context.run == second.span
+    assert running.payload("agent.reply")["reply"] == reply.text
+    assert [each.payload["event"] for each in running.all("hook.fired")] == ["Stop", "Stop"]
+
+
+def test_stop_gives_a_failed_flow_another_round(running):
+    tries = []
+    running.flow("work", lambda args, run: {"reply": "done"} if tries.append(1) or len(tries) > 1 else 1 / 0)
+    running.hook("stop", "Stop", lambda session, ok, now, facts: allow() if ok else allow("try again"))
+    assert (run(running).value.text, len(tries)) == ("done", 2)
+    assert [context.payload["reason"][:17] for context in running.all("context.failed")] == ["ZeroDivisionError"]
+    assert running.payload("skill.complete")["ok"] is True
+
+
+@pytest.mark.parametrize(("settings", "rounds"), [({}, 3), ({"max_rounds": 0}, 0), ({"max_rounds": 5}, 5)])
+def test_rounds_that_stop_asks_for_are_bounded(running, settings, rounds):
+    running.settings(profiles={"lab": settings})
+    running.hook("stop", "Stop", lambda *given: allow("again"))
+    reply = run(running).value
+    assert reply.text.count("hello Ada") == 1
+    assert len(running.all("flow.call")) == len(running.all("hook.fired")) == rounds + 1
+    assert (len(running.all("agent.reply")), reply.state) == (1, "COMPLETED")
+
+
+def test_stop_that_denies_ends_the_run_although_another_hook_wants_a_round(running):
+    running.hook("on", "Stop", lambda *given: allow("again"))
+    running.hook("off", "Stop", lambda *given: deny("enough"))
+    assert run(running).value.state == "COMPLETED"
+    assert len(running.all("flow.call")) == 1
 
 
 def test_stop_is_asked_after_a_failure_too(running):

@@ -76,6 +76,10 @@ def test_handler_may_be_asynchronous_and_name_its_arguments_as_it_likes() -> Non
     assert problems("provider", Tool, __call__=call) == []
 
 
+def test_flow_that_keeps_a_context_gives_nothing() -> None:
+    assert problems("flow", Tool, spec=HandlerSpec()) == []
+
+
 def test_provider_need_not_say_what_it_gives_since_the_completion_contract_binds_it() -> None:
     assert problems("provider", Tool, spec=HandlerSpec()) == []
 
@@ -135,7 +139,6 @@ def test_what_is_no_class_is_refused(made: Any) -> None:
         ("tool", Tool, HandlerSpec(gives={}, takes="{}"), "`spec.takes` is str, not a JSON Schema"),
         ("tool", Tool, HandlerSpec(gives=[]), "`spec.gives` is list, not a JSON Schema"),
         ("tool", Tool, HandlerSpec(), NO_GIVES),
-        ("flow", Tool, HandlerSpec(), NO_GIVES),
         ("tool", Tool, HandlerSpec(gives={}, settings=[]), "`spec.settings` is list, not a JSON Schema"),
         ("policy", Policy, GateSpec(pure="yes"), "`spec.pure` is str, not True or False"),
         ("hook", Hook, GateSpec(rewrites=None), "`spec.rewrites` is NoneType, not True or False"),

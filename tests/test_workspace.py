@@ -272,6 +272,8 @@ def test_the_faults_of_all_files_come_together(workspace):
             "profiles: {local: {durabilty: os}}\n",
             '2:20: profiles.local.durabilty: unknown key; did you mean "durability"?',
         ),
+        ("profiles: {local: {max_rounds: 21}}\n", "2:32: profiles.local.max_rounds: "),
+        ("profiles: {local: {max_rounds: -1}}\n", "2:32: profiles.local.max_rounds: "),
         ("enforcement: 7\n", '2:14: enforcement: 7 is not one of "observe" or "enforce"'),
         ("enforcement: {a: 1}\n", '2:14: enforcement: is not one of "observe" or "enforce"'),
         (f"enforcement: {'x' * 99}\n", '2:14: enforcement: is not one of "observe" or "enforce"'),

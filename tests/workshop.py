@@ -162,9 +162,9 @@ class Chat(Echo):
 
 
 class Flow(Echo):
-    """A flow that does nothing."""
+    """A flow that keeps a context and does nothing."""
 
-    spec = HandlerSpec(gives={"type": "object"}, effects="none")
+    spec = HandlerSpec(effects="none")
 
 
 class Guard:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .contract import (
         ALLOW,
         AbilityDeclaration,
+        Branch,
         Call,
         Ctx,
         Decision,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Principal,
         ProgramResult,
         Run,
+        RunState,
         Secret,
         Skill,
         allow,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALLOW",
     "AbilityDeclaration",
+    "Branch",
     "Call",
     "Ctx",
     "Decision",
@@ -65,6 +68,7 @@ __all__ = [
     "ProgramResult",
     "Result",
     "Run",
+    "RunState",
     "Secret",
     "Session",
     "SessionRefused",

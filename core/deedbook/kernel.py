@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
@@ -60,9 +60,15 @@ from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
-    from .call.pending_calls import PendingCalls
+    from .call.continuation.resume import Resumption
+    from .call.continuation.settling import PersonResult, Settlement
+    from .call.pending_calls import OpenAnswer, PendingCalls
     from .maintenance.closing import RecoveryResult
     from .workspace.declarations import Workspace
+
+
+_MOST: Final = 10
+"""How many differences of charters a message names."""
 
 
 @attrs.frozen(eq=False)
@@ -133,11 +139,12 @@ class Kernel:
             undo.pop_all()
         return session
 
-    def resume(
+    def resume(  # noqa: PLR0913 - all but the session by name
         self,
         session: str,
         *,
         accept_charter: str = "",
+        result: "PersonResult | None" = None,
         show: Callable[[Json], None] | None = None,
         wait: float = 0.0,
         run: str | None = None,
@@ -146,9 +153,12 @@ class Kernel:
     ) -> Session:
         """Reopen a session that was suspended or interrupted; `Session.go_on` then goes on with its run.
 
-        Under another charter than before, *accept_charter* must be its digest. Raises `LedgerError`: ``LEDGER_LOCKED``
-        while another process has the session, ``SESSION_NOT_FOUND``, ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is
-        no open run; and `BindingError` (``RESUME_CHARTER_CHANGED``). Then nothing is recorded.
+        Under another charter than before, *accept_charter* must be its digest. *wait* is how many seconds to wait for a
+        person, *result* a person's own result for a call that waits (`approvals.results.sign_as`). Raises
+        `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
+        ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is no open run; `BindingError` (``RESUME_CHARTER_CHANGED``);
+        `ApprovalError` (``NEEDS_HUMAN``) if nobody has answered; and for a *result* as `build_settlement`. Then nothing
+        is recorded.
         """
         self._refuse_closed()
         from .call.continuation import resume as continuation
@@ -166,15 +176,8 @@ class Kernel:
             ledger.subscribe(added.append)
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
-            pending = self.pending_calls(wait)
-            found.refuse_waiting(lambda name: pending.find_answer(name, ledger.now()))
-            continuation.close_leaves(ledger, found, self.bindings)
-            charter = {"charter": self.bindings.charter.digest, "kernel": VERSION}
-            ledger.append([_event(ledger, "session.resumed", charter, found.start.span)], durable=True)
-            continuation.resume_contexts(ledger, found)
-            runs = continuation.build_runs(
-                found.parent, added, self.sealer, lambda name: pending.find_answer(name, ledger.now())
-            )
+            find_answer = self._record_resumption(ledger, found, wait, result)
+            runs = continuation.build_runs(found.parent, added, self.sealer, find_answer)
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
@@ -188,6 +191,41 @@ class Kernel:
             self._head(reopened, run)
             undo.pop_all()
         return reopened
+
+    def _record_resumption(
+        self, ledger: Ledger, found: "Resumption", wait: float, result: "PersonResult | None"
+    ) -> "Callable[[str], OpenAnswer | None]":
+        """Close what was lost, record that the session goes on, and return how to find answers of people.
+
+        Raises before anything is recorded if the run waits for people, or *result* does not count.
+        """
+        from .call.continuation import resume as continuation
+
+        pending, document = self.pending_calls(wait), self.bindings.charter.document
+
+        def find_answer(name: str) -> "OpenAnswer | None":
+            return pending.find_answer(name, ledger.now())
+
+        closing = continuation.build_closing(ledger, found, self.bindings)
+        settlement = self._settle(found, result, ledger, closing) if result is not None else None
+        if settlement is None:
+            found.await_answer(find_answer, wait)
+        charter = {"charter": self.bindings.charter.digest, "enforcement": document["enforcement"]}
+        resumed = _event(ledger, "session.resumed", {**charter, "kernel": VERSION}, found.start.span)
+        ledger.append([*closing, resumed], durable=True)
+        if settlement is not None:
+            settlement.record(ledger, self.ledger)
+        continuation.resume_contexts(ledger, found)
+        return find_answer
+
+    def _settle(
+        self, found: "Resumption", result: "PersonResult", ledger: Ledger, closing: list[Entry]
+    ) -> "Settlement":
+        from .call.continuation.settling import build_settlement
+        from .ledger.recovery import UNKNOWN
+
+        reconciled = {entry.parent or "" for entry in closing if UNKNOWN not in entry.payload}
+        return build_settlement(found, result, ledger, self.ledger, self.bindings, reconciled)
 
     def _refuse_other_charter(self, before: str, accepted: str) -> None:
         """Raise `BindingError` if the session began under another charter, unless the one in force is accepted."""
@@ -204,7 +242,9 @@ class Kernel:
 
         with suppress(DeedbookError, OSError):
             changes = compare(Store(self.state).load(before).document, self.bindings.charter.document)
-            return "; ".join([*changes.looser, *changes.tighter][:10])
+            told = [*changes.looser, *changes.tighter] or list(changes.other)
+            more = [f"{len(told) - _MOST} more"] if len(told) > _MOST else []
+            return "; ".join([*told[:_MOST], *more])
         return ""
 
     def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":

@@ -18,18 +18,21 @@ from unittest import mock
 
 import attrs
 
+from deedbook.call.continuation.resume import has_open_run
 from deedbook.call.identity import Identity
 from deedbook.charter.settings import CheckpointSettings
 from deedbook.format.errors import DeedbookError, Err
 from deedbook.format.files import Folder
-from deedbook.format.reader import read
+from deedbook.format.reader import list_sessions, read
 from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.maintenance.log_presence import LogWatch
+from deedbook.maintenance.upkeep import close_session
 from deedbook.plugins.features import Features
 from deedbook.plugins.plugins import discover
+from deedbook.workspace.workspace import load_workspace
 from deedbook_audit.verification.leaves import compare_leaves
 from deedbook_audit.verification.log import read_log
 from deedbook_audit.verify import verify_file
@@ -332,6 +335,7 @@ class Cases:
             recovered = kernel.recover()
             assert not recovered.refused, f"{case}: {recovered.refused}"
             assert not kernel.recover(), f"{case}: the second recovery finds more"
+        self._give_up()
         for place in _ledgers(lab):
             report = verify_file(place, schemas=lab.schemas)
             assert report.sound, f"{case}: {list(report.lines())}"
@@ -342,6 +346,14 @@ class Cases:
         there = {event.span for place in _ledgers(lab) for event in read(place)}
         missing = [span for span in acknowledged if span not in there]
         assert not missing, f"{case}: {len(missing)} acknowledged events are missing"
+
+    def _give_up(self) -> None:
+        """End the sessions that recovery leaves because their runs can be resumed."""
+        with Folder.at(self._lab.state) as state:
+            left = [each.id for each in list_sessions(state) if each.state != "ended"]
+        for session in left:
+            assert has_open_run(list(read(self._lab.ledger(session)))), f"{session} has no run, and no end"
+            close_session(load_workspace(self._lab.path), session)
 
     def close(self) -> None:
         """Take back what was offered."""

@@ -5,12 +5,12 @@ Both this module and the door check an answer; neither relies on the other.
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver
+from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver, refuse_unknown
 from deedbook.call.queue import LAST, ApprovalQueue, ApprovalRequest, refuse_state
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.locks import Store, find_current, is_superseded
@@ -19,7 +19,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, BindingError, fault, recordable
 from deedbook.format.events import Entry, label, new_id, timestamp
 from deedbook.format.files import Folder
-from deedbook.format.notes import VerifierKey
+from deedbook.format.notes import SigningKey, VerifierKey
 from deedbook.format.release import VERSION
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.plugins.plugins import Catalogue, discover
@@ -62,13 +62,9 @@ def answer(
         refuse_state(pending, timestamp(time.time()), wanted="waiting")
         principals = _principals(path, request, catalogue or discover())
         ring = KeyRing.of(os.environ)
-        who = approver or _only(approvers(principals), ring)
+        who = approver or choose_approver(approvers(principals), ring)
         refuse_approver(principals, request, who)
-        declared = VerifierKey.parse(approvers(principals)[who])
-        key = ring.load(declared.name)
-        if key.public != declared:
-            why = f"the private key {declared.name!r} here is {key.public}; the charter declares {declared} for {who!r}"
-            raise ApprovalError(fault("APPROVAL_WRONG_KEY", why, place=str(ring.place / declared.name)))
+        key = load_key(principals, who, ring)
         with open_own_ledger(workspace) as ledger:
             said = {
                 "answer": "approve" if approve else "deny",
@@ -135,7 +131,18 @@ def _append(
     ledger.append([entry], durable=True, check=check)
 
 
-def _only(known: dict[str, str], ring: KeyRing) -> str:
+def load_key(principals: Mapping[str, Any], who: str, ring: KeyRing) -> SigningKey:
+    """Return the private key of the approver *who*; raises `ApprovalError` if it is not the declared one."""
+    refuse_unknown(principals, who)
+    declared = VerifierKey.parse(approvers(principals)[who])
+    key = ring.load(declared.name)
+    if key.public != declared:
+        why = f"the private key {declared.name!r} here is {key.public}; the charter declares {declared} for {who!r}"
+        raise ApprovalError(fault("APPROVAL_WRONG_KEY", why, place=str(ring.place / declared.name)))
+    return key
+
+
+def choose_approver(known: dict[str, str], ring: KeyRing) -> str:
     """Return the approver whose private key is here, if there is exactly one."""
     if not known:
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", NO_APPROVER))

@@ -13,7 +13,7 @@ from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER, as_role, narrowed, under_call, under_flow
+from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, under_call, under_flow
 
 from .door import Door
 from .handlers import Ticket
@@ -41,8 +41,7 @@ class OpenCall:
 
     def under(self, span: str, allowed: Collection[str] | None) -> "OpenCall":
         """Return the same call with its events under *span*, and its scope narrowed to *allowed*."""
-        left = self._allowed if allowed is None else frozenset(allowed) & frozenset(self._allowed or allowed)
-        return OpenCall(self.door, self.ticket, self._schemas, span, left)
+        return OpenCall(self.door, self.ticket, self._schemas, span, allowed_within(self._allowed, allowed))
 
     def tool(self) -> Caller:
         """Return the call itself as a caller; its scope is what its ability declares to use."""
@@ -58,8 +57,7 @@ class OpenCall:
 
     def _narrow(self, caller: Caller) -> Caller:
         """Return *caller* as part of this run, with the scope of its branch."""
-        scope = caller.scope if self._allowed is None else narrowed(caller.scope, self._allowed)
-        return attrs.evolve(caller, scope=scope, run=self.ticket.span)
+        return attrs.evolve(narrowed(caller, self._allowed), run=self.ticket.span)
 
     def _open(self, caller: Caller) -> Caller:
         """Return *caller*; once the call has its outcome, its scope is empty."""

@@ -6,7 +6,7 @@ A resumed run has a `continuation.replay.ReplayJournal`, which gives the recorde
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from deedbook.contract import Json, Object
+from deedbook.contract import Branch, Json, Object
 from deedbook.format.errors import DomainError, Err, Result
 from deedbook.policy.bound import Caller
 
@@ -74,6 +74,11 @@ class Journal:
         self.write("run.value", "runtime", {"kind": kind, "value": value})
         return value
 
-    def branch(self, name: str) -> "Journal":
+    def branch(self, branch: Branch) -> "Journal":
         """Begin a branch, and return its journal."""
-        return Journal(self._door, self._record, self.write("run.branch", "runtime", {"name": name}))
+        return Journal(self._door, self._record, self._begin(branch))
+
+    def _begin(self, branch: Branch) -> str:
+        """Record that *branch* begins, and return its span."""
+        allowed = None if branch.allowed is None else sorted(branch.allowed)
+        return self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed})

@@ -4,7 +4,7 @@ The request is in the session's ledger and in the workspace's, where approvers f
 here, before it is used.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +45,8 @@ NO_APPROVER: Final = (
     "there is no approver: no principal has the role approver and a key. Declare one under principals: in "
     ".system/deedbook.yaml, with roles: [approver] and key:; then make the call again"
 )
+HOW_TO_ANSWER: Final = "an approver runs: deedbook approvals approve %s --as NAME"
+"""What to do about a request; its id is inserted."""
 _OWN: Final = ("approval", "session", "span", "requested", "expires", "shown")
 """Members that differ between two requests for the same call."""
 
@@ -184,19 +186,27 @@ class PendingCalls:
         return self._seconds if caller.run is None else self._run_seconds
 
     def find_answer(self, approval: str, now: str) -> "OpenAnswer | None":
-        """Return why the call of the request *approval* may not be judged again now: it waits, or was refused."""
+        """Return why the call of the request *approval* may not be judged again now: it waits, or was refused.
+
+        A request of another charter that nobody has answered holds nothing up: nobody can answer it any more.
+        """
         with closing(ApprovalQueue.since(_folder(self._own), "")) as waiting:
             pending = waiting.get(approval)
             if pending is None:
                 return None
-            if pending.state(now) == "waiting":
-                return OpenAnswer(fault("NEEDS_HUMAN", f"approval {approval} waits for an answer"))
-            if pending.state(now) != "denied":
-                return None
-            try:
-                self._raise_refused(pending, waiting, waiting.request(pending))
-            except ApprovalError as refused:
-                return OpenAnswer(refused.error, self.describe_answer(pending, waiting))
+            is_current = pending.requested.payload.get("charter") == self._charter.digest
+            if pending.state(now) == "waiting" and is_current:
+                why = f"approval {approval} waits for an answer; {HOW_TO_ANSWER % approval}"
+                return OpenAnswer(fault("NEEDS_HUMAN", why))
+            return self._find_refusal(pending, waiting, is_current) if pending.state(now) == "denied" else None
+
+    def _find_refusal(self, pending: ApprovalRequest, waiting: ApprovalQueue, is_current: bool) -> "OpenAnswer | None":
+        """Return the refusal of a request; ``None`` if it does not count under a charter that came later."""
+        try:
+            record = self.describe_answer(pending, waiting)
+        except ApprovalError as problem:
+            return OpenAnswer(problem.error) if is_current else None
+        return OpenAnswer(_refused(record), record)
 
     def find_standing(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
         """Return a valid request in the queue for exactly the same call as *request*, if there is one.
@@ -273,8 +283,7 @@ class PendingCalls:
         return self._answer_record(pending, waiting, waiting.request(pending))
 
     def _raise_refused(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> NoReturn:
-        taken = self._answer_record(pending, waiting, request)
-        raise ApprovalError(fault("APPROVAL_REFUSED", f"{taken['approver']} refused it{_note_of(taken['signed'])}"))
+        raise ApprovalError(_refused(self._answer_record(pending, waiting, request)))
 
     def _answer_record(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> dict[str, Any]:
         assert pending.answer
@@ -314,11 +323,35 @@ def _matching_requests(
                     yield pending, found
 
 
+def withdraw(own: WorkspaceLedger, approvals: Sequence[str], reason: str) -> None:
+    """Withdraw the requests *approvals* that are still open in the workspace's *own* ledger; raises `LedgerError`."""
+    if not approvals:
+        return
+    now, entries = own.now(), []
+    with ApprovalQueue.since(_folder(own), "") as waiting:
+        for found in filter(None, map(waiting.get, approvals)):
+            if found.state(now) in OPEN:
+                who = waiting.request(found)["principal"]["id"]
+                payload = {"approval": found.id, "reason": reason}
+                entry = label("approval.withdrawn", "runtime", who)
+                entries.append(Entry(entry, own.span(), own.root, canonical.encode_payload(payload)))
+    if entries:
+        own.append(entries, durable=True)
+
+
 def refuse_approver(principals: Mapping[str, Any], request: Object, approver: str) -> None:
     """Raise `ApprovalError` unless *approver* may answer *request*, under the charter with these *principals*.
 
     A principal may approve calls of agents that act on its behalf, but not its own.
     """
+    refuse_unknown(principals, approver)
+    if approver == request["principal"]["id"]:
+        why = f"{approver!r} made this call and must not answer its own request; another approver must"
+        raise ApprovalError(fault("APPROVAL_OWN_REQUEST", why))
+
+
+def refuse_unknown(principals: Mapping[str, Any], approver: str) -> None:
+    """Raise `ApprovalError` unless *approver* is an approver under the charter with these *principals*."""
     known = approvers(principals)
     if not known:
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", NO_APPROVER))
@@ -326,9 +359,6 @@ def refuse_approver(principals: Mapping[str, Any], request: Object, approver: st
         who = ", ".join(sorted(known))
         why = f"{approver!r} is no principal with the role approver and a key. Who may answer: {who}"
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", why))
-    if approver == request["principal"]["id"]:
-        why = f"{approver!r} made this call and must not answer its own request; another approver must"
-        raise ApprovalError(fault("APPROVAL_OWN_REQUEST", why))
 
 
 def refuse_performed(state: Path, identity: str) -> None:
@@ -395,6 +425,11 @@ def caller_of(request: Object) -> Caller:
 def _scope(scope: Scope) -> dict[str, Any]:
     names, models = (None if part is None else sorted(part) for part in (scope.names, scope.models))
     return {"why": scope.why, "names": names, "models": models}
+
+
+def _refused(record: Object) -> DomainError:
+    """Return the error that a person refused a call, from the record of the answer."""
+    return fault("APPROVAL_REFUSED", f"{record['approver']} refused it{_note_of(record['signed'])}")
 
 
 def _note_of(signed: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -12,14 +12,12 @@ from deedbook.format.context import RunContext
 from deedbook.format.errors import Err, Ok, Result, fault
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
+from deedbook.policy.charter_format import ROUNDS
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.fit import Choice, choose
 
 from .hooks import HookRunner, refused
 from .journal import Journal
-
-MAX_ROUNDS: Final = 3
-"""How often hooks of ``Stop`` may send a run into another round, unless the profile says otherwise."""
 
 
 @attrs.frozen
@@ -93,7 +91,7 @@ class PromptRun:
 
         A hook that denies ends the run as it is.
         """
-        most, asked = self.bindings.charter.document.get("max_rounds", MAX_ROUNDS), prompt
+        most, asked = self.bindings.charter.document.get("max_rounds", ROUNDS), prompt
         for left in range(most, -1, -1):
             ended = self.journal.request(caller, flow, {"prompt": asked}, cause)
             ask = partial(self.hooks.stop, self.principal, self.message, ok=self._passed(ended))

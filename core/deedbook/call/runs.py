@@ -19,6 +19,7 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.context import REPORT, Recorder, RunContext
 from deedbook.format.errors import fault
 from deedbook.format.events import new_id
+from deedbook.format.families import RUN_ENDS
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER
@@ -182,7 +183,7 @@ class RunCalls(CallCtx):
         return self._journal.value(kind, make)
 
     def _branch(self, branch: Branch) -> "tuple[RunCalls, Branch]":
-        journal = self._journal.branch(branch.name)
+        journal = self._journal.branch(branch)
         run = RunCalls(self._work.under(journal.span, branch.allowed), self._show, self._hooks, journal, self._runs)
         return run, branch
 
@@ -215,14 +216,14 @@ class FlowRun(RunCalls):
     ) -> None:
         work = OpenCall(door, ticket, schemas)
         super().__init__(work, show, hooks, runs.journal(door, work.write, ticket.span), runs)
-        if ticket.bound.keeps_context:
-            self._begin(ticket)
-
-    def _begin(self, ticket: Ticket) -> None:
         parent = ticket.caller.run
-        depth = self._runs.depth(parent) + 1
+        depth = runs.nest(ticket.span, parent)
         if depth > MAX_DEPTH:
             raise Failed("NOT_AVAILABLE", f"{ticket.bound.id} would be run {depth} deep; the most is {MAX_DEPTH}")
+        if ticket.bound.keeps_context:
+            self._begin(ticket, parent)
+
+    def _begin(self, ticket: Ticket, parent: str | None) -> None:
         self.context = _Context(self._write_context, self._check_report, run=ticket.span, parent=parent)
         self._runs.add(ticket.span, self.context)
         self.context.create(dict(ticket.args), ticket.caller.principal.via)
@@ -265,18 +266,22 @@ class FlowRun(RunCalls):
     def _abort(self, problem: BaseException) -> None:
         """End the context of a flow that raised."""
         context = self.context
-        if context is None or not context.is_live or self._runs.suspend(context, problem):
+        if context is None or self._runs.suspend(context, problem):
             return
+        if context.is_live:
+            self._end(context, problem)
+        self._close_role()
+
+    def _end(self, context: Recorder, problem: BaseException) -> None:
         code = getattr(problem, "code", "") if isinstance(problem, Failed) else ""
         reason = f"{code}: {problem}" if code else f"{type(problem).__name__}: {problem}"
         cancelled = code == "CANCELLED" or not isinstance(problem, Exception)
         (context.halt if cancelled else context.fail)(str(fault("TOOL_ERROR", reason).message)[:2000])
-        self._close_role()
 
     def _close_role(self) -> None:
         """Record the last transition: to DONE if the run has completed, otherwise to FAIL."""
         if self._role is not None and self.context is not None:
-            self._hand_over("DONE" if self.context.state == "COMPLETED" else "FAIL")
+            self._hand_over(RUN_ENDS[self.context.state != "COMPLETED"])
 
     def _write_context(self, event_type: str, payload: Object) -> str:
         return self._journal.write(event_type, "agent" if event_type == REPORT else "runtime", payload)
@@ -322,6 +327,7 @@ class Runs:
     past: Mapping[str, RunContext] = attrs.field(factory=dict)
     suspends: bool = False
     contexts: dict[str, Recorder] = attrs.field(factory=dict)
+    _depths: dict[str, int] = attrs.field(factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -337,18 +343,15 @@ class Runs:
         found = self.contexts.get(run)
         return found.context if found else self.past.get(run)
 
-    def depth(self, run: str | None) -> int:
-        """Return how many runs enclose a run that *run* calls."""
-        count = 0
-        while run is not None:
-            context = self.contexts.get(run)
-            run, count = (context.parent if context else None), count + 1
-        return count
+    def nest(self, run: str, parent: str | None) -> int:
+        """Register *run* inside *parent*, and return how deep it is nested; the outermost run is 1 deep."""
+        depth = self._depths[run] = self._depths.get(parent or "", 0) + 1
+        return depth
 
     def suspend(self, context: Recorder, problem: BaseException) -> bool:
         """Return whether *problem* suspends the run of *context*; if it waits for a person, record that."""
         if isinstance(problem, RunSuspended):
-            if problem.error.code == "NEEDS_HUMAN":
+            if problem.error.code == "NEEDS_HUMAN" and context.is_live:
                 context.need_human(problem.error.message[:2000])
             return True
         return self.suspends and isinstance(problem, KeyboardInterrupt)

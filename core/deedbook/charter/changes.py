@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
-from deedbook.policy.charter_format import lists_rules
+from deedbook.policy.charter_format import ROUNDS, lists_rules
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.match import EFFECTS
 
@@ -73,9 +73,10 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), partial(_plugin, moves))
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
-    was, now = (document.get("approvals", {}).get("expires_s", 3600) for document in (old, new))
+    yield from _expiry(*(document.get("approvals", {}) for document in (old, new)))
+    was, now = (document.get("max_rounds", ROUNDS) for document in (old, new))
     if was != now:
-        yield "looser" if now > was else "tighter", f"approvals: expires_s: {now}, was {was}"
+        yield "looser" if now > was else "tighter", f"max_rounds: {now}, was {was}"
     yield from _log(*(document.get("checkpoints", {}) for document in (old, new)))
     pages = [document.get("workdocs", False) for document in (old, new)]
     if pages[0] != pages[1]:
@@ -205,6 +206,16 @@ def _plugin(moves: Moves, what: str, old: Entry, new: Entry) -> Iterator[Change]
         yield "other", f"{what} moved from {was} to {now}"
     elif old != new:
         yield "looser", f"{what}: {now}, other code" + (f" than {was}" if was != now else " than before")
+
+
+def _expiry(old: Entry, new: Entry) -> Iterator[Change]:
+    """Yield changes of how long requests to people are valid; that of a run has no limit unless one is set."""
+    for name, default in (("expires_s", 3600), ("run_expires_s", None)):
+        was, now = (section.get(name, default) for section in (old, new))
+        if was != now:
+            longer = was is not None and (now is None or now > was)
+            told = [str(value) if value is not None else "no limit" for value in (now, was)]
+            yield "looser" if longer else "tighter", f"approvals: {name}: {told[0]}, was {told[1]}"
 
 
 def _log(old: Entry, new: Entry) -> Iterator[Change]:

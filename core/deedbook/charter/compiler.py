@@ -88,6 +88,7 @@ class _Compiler:
             "profile": workspace.profile,
             "durability": profile.durability,
             "flow": profile.flow,
+            **({} if profile.max_rounds is None else {"max_rounds": profile.max_rounds}),
             "models": {tier: model.model for tier, model in profile.models.items()},
             "roles": dict(profile.roles),
             "enforcement": workspace.enforcement,
@@ -103,7 +104,7 @@ class _Compiler:
                 for name, p in workspace.principals.items()
             },
             "clients": self._clients(),
-            "approvals": {"expires_s": workspace.expires_s},
+            "approvals": _approvals(workspace),
             "secrets": dict(workspace.secrets),
             **self._sections(),
             "seal": list(workspace.seal),
@@ -234,3 +235,8 @@ class _Compiler:
 
     def _place(self, *keys: str) -> str:
         return profile_place(self.workspace.profile, *keys)
+
+
+def _approvals(workspace: Workspace) -> dict[str, Any]:
+    runs = {} if workspace.run_expires_s is None else {"run_expires_s": workspace.run_expires_s}
+    return {"expires_s": workspace.expires_s, **runs}

@@ -12,6 +12,7 @@ from .output import as_json, is_terminal, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from deedbook.call.queue import ApprovalQueue, ApprovalRequest
     from deedbook.call.session import Session
@@ -117,21 +118,32 @@ def deny(options: GlobalOptions, request: str, principal: str | None, note: str,
     return _sign_answer(options, _choose(options, request, "Deny", yes=yes), principal, note, approve=False)
 
 
-@command.command("run", short_help="Perform the approved REQUEST once, in a session of its own.")
+@command.command("run", short_help="Perform the approved REQUEST once, or go on with its run.")
 @click.argument("request", shell_complete=completing.requests)
 @principal_option
 @json_option
 @click.pass_obj
 def run(options: GlobalOptions, request: str, principal: str | None) -> int:
-    """Perform the approved REQUEST once, for the principal who made it, in a session of its own."""
+    """Perform the approved REQUEST once, for the principal who made it, in a session of its own.
+
+    If a suspended run waits at this call, the run goes on instead, as with `deedbook resume`.
+    """
     from deedbook.policy.callers import LOCAL
 
-    from .execution import execute
-    from .performing import start_session
+    from .execution import execute, reply_ending
+    from .performing import find_run, resume_session, start_session
 
     with _queue(options) as waiting:
         pending = waiting.find(request)
         profile = waiting.request(pending)["profile"]
+        if session := find_run(_state(options), pending):
+            _refuse_unapproved(pending)
+            return execute(
+                options,
+                lambda kernel: resume_session(kernel, session),
+                lambda resumed: reply_ending(resumed.go_on()),
+                profile=profile,
+            )
         ready: list[Any] = []
 
         def start(kernel: Any) -> "Session":
@@ -140,6 +152,13 @@ def run(options: GlobalOptions, request: str, principal: str | None) -> int:
             return ready[0]  # type: ignore[no-any-return]
 
         return execute(options, start, lambda session: _resume(session, ready), profile=profile)
+
+
+def _refuse_unapproved(pending: "ApprovalRequest") -> None:
+    """Raise `ApprovalError` unless *pending* is approved and not used."""
+    from deedbook.call.queue import refuse_state
+
+    refuse_state(pending, _now(), wanted="approved")
 
 
 def _resume(session: "Session", ready: list[Any]) -> "Ending":
@@ -182,9 +201,17 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
         as_json({"schema_version": "v1", "approval": pending.id, "answer": "approve" if approve else "deny"})
     else:
         message(f"{word} {pending.id}")
-        if approve:
+        if run := _waiting_run(options, pending):
+            message(f"A suspended run waits at this call; go on with: deedbook resume {run}")
+        elif approve:
             message(f"The waiting process continues. If no process is waiting{_next_step(options, pending)}")
     return 0
+
+
+def _waiting_run(options: GlobalOptions, pending: "ApprovalRequest") -> str:
+    from .performing import find_run
+
+    return find_run(_state(options), pending)
 
 
 def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
@@ -201,9 +228,14 @@ def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
 
 def _queue(options: GlobalOptions) -> Any:
     from deedbook.approvals.answering import open_queue
+
+    return open_queue(_state(options))
+
+
+def _state(options: GlobalOptions) -> "Path":
     from deedbook.workspace.workspace import read_workspace
 
-    return open_queue(read_workspace(options.workspace).state)
+    return read_workspace(options.workspace).state
 
 
 def _now() -> str:

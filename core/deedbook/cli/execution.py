@@ -1,4 +1,4 @@
-"""Run work in a session of its own and report its result: the common part of ``run`` and ``call``."""
+"""Run work in a session and report its result: the common part of ``run``, ``resume`` and ``call``."""
 
 import json
 import os
@@ -23,6 +23,7 @@ from .output import answer, as_json, error_prefix, escape_json, format_error, me
 from .progress import ApprovalNotice, show_step, shows_progress
 
 if TYPE_CHECKING:
+    from deedbook.call.prompts import Reply
     from deedbook.charter.policies import PolicyNote
 
 FINE: Final = "COMPLETED"
@@ -142,6 +143,40 @@ class Signals:
                     self.found.setdefault(name, []).append({"hook": asked["hook"], "value": value})
 
 
+class SuspensionListener:
+    """A listener that keeps why the session was suspended, if it was."""
+
+    def __init__(self) -> None:
+        self.payload: Object | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Record *event* if it suspends the session."""
+        if event.type == "session.suspended":
+            self.payload = event.payload
+
+    def members(self) -> dict[str, Any]:
+        """Return the member of the JSON answer of a suspended run; without a value that is ``None``."""
+        if self.payload is None:
+            return {}
+        return {"suspended": {name: value for name, value in self.payload.items() if value is not None}}
+
+    def lines(self, session: str) -> list[str]:
+        """Return how to go on with a suspended run."""
+        if self.payload is None:
+            return []
+        approval = self.payload["approval"]
+        said = [f"the run is suspended; go on with: deedbook resume {session}"]
+        if approval is not None:
+            return [
+                f"see what it would do: deedbook approvals show {show(approval)}",
+                f"an approver answers with: deedbook approvals approve {show(approval)} --as NAME",
+                *said,
+            ]
+        if self.payload["code"] in ("RESUME_DIVERGED", "RESUME_INCOMPLETE"):
+            said.append(f"to give it up: deedbook sessions close {session}")
+        return said
+
+
 class Violations:
     """A listener that collects the last schema violations in the arguments of calls, each once."""
 
@@ -187,6 +222,14 @@ def session_starter(
     return begin
 
 
+def reply_ending(result: "Result[Reply]") -> Ending:
+    """Return the ending of a run: its reply, or its error."""
+    if isinstance(result, Err):
+        return Ending.failed(result.error)
+    reply = result.value
+    return Ending(reply.state, reply.text, members={"reply": reply.text})
+
+
 def call_ending(result: Result[Json]) -> Ending:
     """Return the ending of a call: its result as JSON, or its error."""
     if isinstance(result, Err):
@@ -203,7 +246,7 @@ def execute(
     profile: str | None,
     words: tuple[str, ...] = (),
 ) -> int:
-    """Run *work* in a new session, end the session, print the result, and return the exit status.
+    """Run *work* in the session that *begin* returns, end the session, print the result, and return the exit status.
 
     *words* are the arguments as they were typed; they help to explain a schema violation.
     """
@@ -211,7 +254,8 @@ def execute(
         announce(kernel.active_charter)
         session = begin(kernel)
         denials, signals, violations = Denials(session.bindings), Signals(), Violations(session.bindings)
-        for listener in (denials, signals, violations):
+        suspension = SuspensionListener()
+        for listener in (denials, signals, violations, suspension):
             session.ledger.subscribe(listener)
         if shows_progress():
             session.ledger.subscribe(show_step)
@@ -220,17 +264,18 @@ def execute(
                 ending = violations.explain(work(session))
                 session.end(ok=ending.state == FINE, reason=ending.state)
         except BaseException:
-            _report_session(kernel, session)
+            _report_session(kernel, session, suspension)
             raise
         if options.json:
-            as_json({**_summary(kernel, session, ending, denials), "signals": signals.found})
+            told = {**_summary(kernel, session, ending, denials), **suspension.members()}
+            as_json({**told, "signals": signals.found})
         else:
             _report(ending, denials)
             if violations.place and ending.error and ending.error.code == "SCHEMA_VIOLATION":
                 for hint in suggest_json_words(words, violations.found):
                     message(hint)
                 message(f"what the ability takes: {show(violations.place)}")
-            _report_session(kernel, session)
+            _report_session(kernel, session, suspension)
         return ending.status
 
 
@@ -256,7 +301,9 @@ def _further_violations(ending: Ending) -> list[str]:
     ]
 
 
-def _report_session(kernel: Kernel, session: Session) -> None:
+def _report_session(kernel: Kernel, session: Session, suspension: SuspensionListener) -> None:
+    for line in suspension.lines(session.id):
+        message(line)
     message(f"session {session.id}")
     message(f"ledger  {display_path(_ledger(kernel, session))}")
     for subject, error in kernel.notices.found:

@@ -1,21 +1,30 @@
-"""Perform an approved call that no process waits for, in a session of its own."""
+"""Perform an approved call that no process waits for: in a session of its own, or by resuming its run."""
 
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from deedbook.approvals.answering import AGAIN, open_queue
+from deedbook.call.continuation.resume import has_open_run, open_requests
+from deedbook.call.continuation.settling import PersonResult
 from deedbook.call.handlers import SessionOrigin
 from deedbook.call.pending_calls import Grant, principal_of
-from deedbook.call.queue import ApprovalQueue, ApprovalRequest
+from deedbook.call.queue import ApprovalQueue, ApprovalRequest, refuse_state
 from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
-from deedbook.format.errors import ApprovalError, Result, fault
-from deedbook.format.events import timestamp
+from deedbook.format.errors import ApprovalError, DeedbookError, Err, Ok, Result, fault
+from deedbook.format.events import SESSION_ID, timestamp
+from deedbook.format.files import Folder
+from deedbook.format.reader import read, summarise
 from deedbook.kernel import Kernel
+from deedbook.ledger.liveness import SESSIONS
 from deedbook.policy.bound import EXTERNAL
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.requests import call_digest
+
+from .progress import ApprovalNotice
 
 _EXTERNAL: Final = ["tool", EXTERNAL]
 
@@ -23,12 +32,45 @@ _EXTERNAL: Final = ["tool", EXTERNAL]
 def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Json]:
     """Perform the approved call of the request *name* once, in a session of its own, for its original principal.
 
-    *by* is the principal who runs it now. Raises `DeedbookError` if it may not be performed; then nothing was done.
+    *by* is the principal who runs it now. If a suspended run waits at that call, the run goes on instead; the result is
+    then its ``session``, ``state`` and ``reply``. Raises `DeedbookError` if it may not be performed; then nothing was
+    done.
     """
     with open_queue(kernel.site.state) as waiting:
-        session, grant, request = start_session(kernel, waiting, waiting.find(name), by)
+        pending = waiting.find(name)
+        run = find_run(kernel.site.state, pending)
+        if run:
+            refuse_state(pending, timestamp(time.time()), wanted="approved")
+            return _go_on(kernel, run)
+        session, grant, request = start_session(kernel, waiting, pending, by)
         with session:
             return session.resume(request, grant)
+
+
+def _go_on(kernel: Kernel, run: str) -> Result[Json]:
+    with resume_session(kernel, run) as session:
+        result = session.go_on()
+        if isinstance(result, Err):
+            session.end(ok=False, reason=result.error.code)
+            return result
+        reply = result.value
+        session.end(ok=reply.state == "COMPLETED", reason=reply.state)
+        return Ok({"session": run, "state": reply.state, "reply": reply.text})
+
+
+def find_run(state: Path, pending: ApprovalRequest) -> str:
+    """Return the session whose suspended run waits at the call of *pending*; empty if no run waits there."""
+    session = pending.requested.payload.get("session")
+    if not isinstance(session, str) or not SESSION_ID.fullmatch(session):
+        return ""
+    with suppress(DeedbookError, OSError, ValueError):
+        with Folder.at(state) as folder:
+            if summarise(folder, session).state not in ("suspended", "interrupted"):
+                return ""
+        events = list(read(state / SESSIONS / session))
+        asked = [event.payload.get("approval") for event in open_requests(events)]
+        return session if pending.id in asked and has_open_run(events) else ""
+    return ""
 
 
 def start_session(
@@ -50,3 +92,28 @@ def start_session(
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
     origin = SessionOrigin("approval.resumed", resumes)
     return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def resume_session(
+    kernel: Kernel, identity: str, wait: float = 0.0, accept_charter: str = "", result: PersonResult | None = None
+) -> Session:
+    """Reopen the session *identity*, whose run is to go on; raises as `Kernel.resume` does.
+
+    *wait* is how many seconds to wait for a person, *result* a person's own result for the call that waits.
+    """
+    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait, result=result)
+    if wait > 0:
+        session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
+    return session
+
+
+def profile_of(state: Path, identity: str) -> str | None:
+    """Return the profile under which the session *identity* of a *state* folder began, if its ledger can be read."""
+    with suppress(DeedbookError, OSError, ValueError):
+        first = next(iter(read(state / SESSIONS / identity)), None)
+        profile = first.payload.get("profile") if first else None
+        return profile if isinstance(profile, str) else None
+    return None

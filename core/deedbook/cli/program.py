@@ -34,6 +34,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Begin": {},
         "Do": {
             "run": "Take a request through hooks, skill and roles to an answer.",
+            "resume": "Go on with a run that waits, or was interrupted.",
             "call": "Use one ability through the door, in a session of its own.",
             "approvals": "Show what waits for a person; approve, deny, or run it.",
         },

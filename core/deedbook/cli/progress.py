@@ -13,6 +13,7 @@ import click
 
 from deedbook.contract import Event, Object
 from deedbook.format.event_text import show
+from deedbook.format.families import RUN_ENDS
 from deedbook.format.terminal import plain, short
 
 from .output import is_terminal, message, wants_colours
@@ -38,7 +39,7 @@ def shows_progress() -> bool:
 def show_step(event: Event) -> None:
     """Show *event* if it is a step of the session."""
     step = _STEPS.get(event.type)
-    if step:
+    if step and event.payload.get("to") not in RUN_ENDS:
         word, member = step
         line = plain(f"· {word:<6} {short(show(event.payload.get(member, '')), _WIDTH)}")
         with suppress(OSError):  # the terminal may be closed; the session continues

@@ -1,16 +1,10 @@
 """``deedbook run``: take one request from the prompt to the answer."""
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from .common import GlobalOptions, json_option, principal_option, profile_option, wait_option
-
-if TYPE_CHECKING:
-    from deedbook.call.session import Session
-
-    from .execution import Ending
 
 MAX_BYTES = 1024 * 1024
 
@@ -31,25 +25,15 @@ MAX_BYTES = 1024 * 1024
 def command(
     options: GlobalOptions, prompt: tuple[str, ...], profile: str | None, principal: str | None, mode: str, wait: float
 ) -> int:
-    """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input."""
-    from .execution import execute, session_starter
+    """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input.
+
+    A run that needs a person, or is interrupted, is suspended: `deedbook resume SESSION` goes on with it.
+    """
+    from .execution import execute, reply_ending, session_starter
 
     text = _text(prompt)
-    return execute(
-        options, session_starter("run", principal, wait, mode), lambda session: _run(session, text), profile=profile
-    )
-
-
-def _run(session: "Session", text: str) -> "Ending":
-    from deedbook.format.errors import Err
-
-    from .execution import Ending
-
-    result = session.run(text)
-    if isinstance(result, Err):
-        return Ending.failed(result.error)
-    reply = result.value
-    return Ending(reply.state, reply.text, members={"reply": reply.text})
+    begin = session_starter("run", principal, wait, mode)
+    return execute(options, begin, lambda session: reply_ending(session.run(text)), profile=profile)
 
 
 def _text(words: tuple[str, ...]) -> str:

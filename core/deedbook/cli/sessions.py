@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 8
 """How many digits of a hash are shown."""
+_WAITING: Final = frozenset({"waits", "approval"})
+"""The members of suspended sessions only."""
 
 
 @click.group("sessions", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
-    """List the sessions: open (being written), ended, interrupted, empty (never began), or damaged."""
+    """List the sessions: open (being written), ended, interrupted, suspended, empty (never began), or damaged.
+
+    A suspended session waits until `deedbook resume` goes on with its run; the list says what it waits for.
+    """
     if ctx.invoked_subcommand is not None:
         return 0
     import attrs
@@ -48,9 +53,9 @@ def command(ctx: click.Context) -> int:
             found.sort(key=lambda pair: pair[0].started)
     if ctx.obj.json:
         told = [{**attrs.asdict(each), **more} for each, more in found]
-        as_json({"schema_version": "v1", "sessions": [{k: v for k, v in each.items() if k != "torn"} for each in told]})
+        as_json({"schema_version": "v1", "sessions": [_row(each) for each in told]})
     elif found:
-        table((more["name"], each.state, each.started, _count(each.events), _whose(more)) for each, more in found)
+        table((m["name"], each.state, each.started, _count(each.events), _about(each, m)) for each, m in found)
     else:
         say("no sessions yet")
     return 0
@@ -92,6 +97,15 @@ def _imported_sessions(state: "Path", own: list[str]) -> "list[tuple[SessionSumm
     return found
 
 
+def _row(told: "Mapping[str, object]") -> "Mapping[str, object]":
+    return {name: value for name, value in told.items() if name != "torn" and (value or name not in _WAITING)}
+
+
+def _about(session: "SessionSummary", belongs: "Mapping[str, str]") -> str:
+    """Return what a suspended session waits for, otherwise whose a session is."""
+    return session.waits or _whose(belongs)
+
+
 def _whose(belongs: "Mapping[str, str]") -> str:
     if "imported" in belongs:
         verdict = {"sound": "", "unhashed": ", without hashes"}.get(belongs["verdict"], ", unsound as taken in")
@@ -107,12 +121,13 @@ def _report_checkpoint(error: "DomainError") -> None:
     message(f"checkpoint: {error} [{error.code}]")
 
 
-@command.command("close", short_help="End an interrupted SESSION; its open calls become unknown.")
+@command.command("close", short_help="End an interrupted SESSION, or give up a suspended one.")
 @click.argument("session", shell_complete=completing.sessions)
 @click.pass_obj
 def close(options: GlobalOptions, session: str) -> int:
     """End an interrupted SESSION: its open calls become unknown, and session.end is written.
 
+    A run that could be resumed is given up: it is halted, and its request for a person's answer is withdrawn.
     A session that never began is removed; its partial first write is kept. Bytes after the end of an ended session are
     set aside. An imported session never changes.
     """

@@ -69,7 +69,7 @@ class Lifecycle:
 
     @hookspec
     def stop(self, session: str, ok: bool, now: str, facts: Object) -> Decision | None:
-        """Stop, blocking: allow means that the loop may go on, deny that it stops now."""
+        """Stop, blocking: allow ends the run, or with a reason asks for another round; deny ends it as it is."""
 
     @hookspec
     def session_stop(self, session: str, ok: bool, now: str, facts: Object) -> None:

@@ -177,7 +177,7 @@ def advance(context: RunContext | None, event_type: str, payload: Object, *, run
     if event_type == "context.noted":
         return _note(context, payload)
     if event_type == "context.resumed":
-        return _resume(context)
+        return _resume(context, payload.get("state"))
     return _move(context, event_type, payload)
 
 
@@ -217,9 +217,11 @@ def _note(context: RunContext, payload: Object) -> Result[RunContext]:
     return Ok(_changed(context, log=context.log.add(note)))
 
 
-def _resume(context: RunContext) -> Result[RunContext]:
+def _resume(context: RunContext, state: Json) -> Result[RunContext]:
     if context.waiting is None:
         return _refuse_state(context, "context.resumed", frozenset({"NEEDS_HUMAN"}))
+    if state != context.waiting and not isinstance(state, Mapping):
+        return _refuse("context.resumed", f"the run waits in {context.waiting}, not in {state!r}")
     return Ok(_changed(context, state=context.waiting, waiting=None, reason=None))
 
 
@@ -256,7 +258,8 @@ class RunContexts(Mapping[str, RunContext]):
     def __init__(self) -> None:
         self.latest: RunContext | None = None
         self._contexts: dict[str, RunContext] = {}
-        self._reports: dict[str, Object] = {}
+        self._reports: dict[tuple[str, str], Object] = {}
+        self._first_version: set[str] = set()
 
     @property
     def latest_state(self) -> str | None:
@@ -276,26 +279,31 @@ class RunContexts(Mapping[str, RunContext]):
         """Apply one ``context.*`` event; an `Err` for an illegal transition."""
         run, payload = event.parent or "", event.payload
         if event.type == "context.verifying" and payload.get("schema_version") == "v2":
-            report = self._reports.pop(str(payload.get("report")), None)
+            report = self._reports.pop((run, str(payload.get("report"))), None)
             if report is None:
-                return _refuse(event.type, f"no {REPORT} has the span {payload.get('report')!r}")
+                return _refuse(event.type, f"no {REPORT} has the span {payload.get('report')!r} in this run")
             payload = {**payload, "report": report}
         outcome = advance(self._find(run, event), event.type, payload, run=run)
         if isinstance(outcome, Ok):
             self.latest = self._contexts[outcome.value.run] = outcome.value
+            if event.type == "context.created" and "schema_version" not in payload:
+                self._first_version.add(run)
         return outcome
 
     def keep_report(self, event: Event) -> None:
-        """Keep a report until ``context.verifying`` names it."""
-        self._reports[event.span] = event.payload
+        """Keep a report until a ``context.verifying`` of its run names it."""
+        self._reports[event.parent or "", event.span] = event.payload
 
     def _find(self, run: str, event: Event) -> RunContext | None:
-        """Return the context of *run*; events of version 1 may stand elsewhere, then the latest context is meant."""
-        found = self._contexts.get(run)
-        old = "schema_version" not in event.payload
-        if old and event.type == "context.created":
-            return self.latest if self.latest is not None and self.latest.state in LIVE else None
-        return self.latest if old and found is None else found
+        """Return the context of *run*.
+
+        In version 1 a session had one context at a time, and its events could stand elsewhere.
+        """
+        latest, found = self.latest, self._contexts.get(run)
+        if event.type == "context.created":
+            one = latest if latest is not None and latest.state in LIVE else None
+            return one if "schema_version" not in event.payload else found
+        return latest if found is None and latest is not None and latest.run in self._first_version else found
 
 
 class ContextFold:
@@ -384,10 +392,10 @@ class Recorder:
 
     def verify(self, report: Object) -> None:
         """Move to VERIFYING with the report of the work, which is recorded as ``worker.report``."""
-        told = decode(_admit(report))
+        raw = _admit(report)
         with self._lock:
-            left = self._advance("context.verifying", {"report": told})
-            span = self._append(REPORT, told)
+            left = self._advance("context.verifying", {"report": decode(raw)})
+            span = self._append(REPORT, decode(raw))
             self._append("context.verifying", {"report": span, "schema_version": "v2"})
             self._context = left
 

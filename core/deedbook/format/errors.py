@@ -112,7 +112,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "FORK_INCOMPLETE": Code("ledger", 1, "what was recorded is gone: a sealed value, or a payload taken out"),
         "FORK_ENDED": Code("ledger", 1, "the past that is served is over, and nothing more was to be done"),
         # runs: flows that keep a context, and sessions that are resumed
-        "FLOW_UNFINISHED": Code("tool", 1, "a flow returned before its context had ended"),
+        "FLOW_UNFINISHED": Code("run", 1, "a flow returned before its context had ended"),
         "RESUME_REFUSED": Code("ledger", 1, "a session has no open run that could go on"),
         "RESUME_CHARTER_CHANGED": Code("binding", 1, "another charter is in force than when the run was interrupted"),
         "RESUME_DIVERGED": Code("ledger", 1, "a resumed flow asked for something else than is recorded"),

@@ -322,6 +322,9 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "tool.unasked": lambda payload: f"{_intent('tool_name', 'args')(payload)}: {show(payload.get('why'))}",
         "session.forked": _elsewhere("from"),
         "call.served": _elsewhere("by"),
+        "call.settled": lambda payload: (
+            f"{show(payload.get('approver'))} gave the result of {show(payload.get('ability'))}"
+        ),
         "call.diverged": lambda payload: f"{show(payload.get('code'))}: {show(payload.get('why'))}",
         "task.created": _task("ability", "args"),
         "task.updated": _task("args"),

@@ -50,7 +50,7 @@ FAMILIES: Final = (
         ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported"),
     ),
     Family("system", "L4", ("clock_regressed", "boot", "run", "shutdown")),
-    Family("call", "L4", ("served", "diverged")),
+    Family("call", "L4", ("served", "diverged", "settled")),
     Family("event", "L4", ("amended",)),
     Family("payload", "L4", ("erased",)),
     # who works with whom: requests, roles, hand-overs, and the typed state of a run
@@ -131,6 +131,8 @@ OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 """Each intent, and the outcomes that may close it; an outcome's parent is its intent."""
 
+RUN_ENDS: Final = ("DONE", "FAIL")
+"""What the last ``agent.transition`` of a run leads to instead of a role."""
 PLUGIN_PREFIX: Final = "x."
 """The prefix of plugins' event types: ``x.<plugin>.<name>``."""
 

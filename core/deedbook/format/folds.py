@@ -14,7 +14,7 @@ import attrs
 from deedbook.contract import Event, Object
 
 from .amendments import TYPE as AMENDED
-from .families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
+from .families import NOTHING_DECLARED, OUTCOMES, RUN_ENDS, DeclaredTypes
 
 __all__ = [
     "Fold",
@@ -143,6 +143,8 @@ def _take_reply(state: Snapshot, payload: Object, _: Event) -> None:
 
 
 def _take_transition(state: Snapshot, payload: Object, event: Event) -> None:
+    if payload.get("to") in RUN_ENDS:
+        return
     state.agents[event.actor] = payload.get("to")
     state.roles.append(payload.get("to"))
 

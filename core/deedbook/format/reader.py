@@ -17,7 +17,7 @@ from deedbook.contract import Event
 
 from .canonical import MAX_BYTES
 from .errors import DeedbookError, LedgerError, fault
-from .events import SESSION_ID, Line, is_ended, split_line
+from .events import AFTER_END, SESSION_ID, Line, split_line
 from .files import Folder
 from .paths import LEDGER_FILE
 from .tail import find_tail, lines_from_end
@@ -35,8 +35,9 @@ LONGEST: Final = MAX_BYTES + 65536
 class SessionSummary:
     """A session in a listing: the times of its first and last event, their number, the last hash.
 
-    *state*: ``open`` while a writer holds it, ``ended``, ``interrupted`` (no end and no writer), ``empty`` (no event
-    was recorded), ``damaged``. *torn* counts the bytes after the last line.
+    *state*: ``open`` while a writer holds it, ``ended``, ``interrupted`` (no end and no writer), ``suspended`` (its run
+    waits to be resumed), ``empty`` (no event was recorded), ``damaged``. *torn* counts the bytes after the last line.
+    *waits* says why a suspended session waits, and *approval* is the request that a person must answer, if any.
     """
 
     id: str
@@ -46,6 +47,8 @@ class SessionSummary:
     events: int = 0
     head: str = ""
     torn: int = 0
+    waits: str = ""
+    approval: str = ""
 
 
 def read(source: str | Path | Folder) -> Iterator[Event]:
@@ -231,14 +234,31 @@ def _summarise_file(file: BinaryIO, name: str, place: str) -> SessionSummary:
         return SessionSummary(name, state if tail.torn or state == "open" else "empty", torn=tail.torn)
     first = split_line(file.readline(), place=place)
     last = split_line(tail.last, place=place)
-    state = "ended" if _has_ended(fd, tail.end, place) else _unended(fd)
-    if state == "interrupted" and last.event_type == "session.suspended":
-        state = "suspended"
-    return SessionSummary(name, state, first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
+    final = _final_line(fd, tail.end, place)
+    found = SessionSummary(name, "ended", first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
+    if final is not None and final.event_type == "session.end":
+        return found
+    state = _unended(fd)
+    if final is None or state != "interrupted" or final.event_type != "session.suspended":
+        return attrs.evolve(found, state=state)
+    waits, approval = _waits_for(final)
+    return attrs.evolve(found, state="suspended", waits=waits, approval=approval)
 
 
-def _has_ended(fd: int, end: int, place: str) -> bool:
-    return is_ended(split_line(line, place=place).event_type for _, line in lines_from_end(fd, end, place=place))
+def _waits_for(suspended: Line) -> tuple[str, str]:
+    """Return why a session waits, and for which request; empty texts for values that cannot be read here."""
+    try:
+        payload = suspended.event.payload
+    except ValueError:
+        return "", ""
+    reason, approval = payload.get("reason"), payload.get("approval")
+    return reason if isinstance(reason, str) else "", approval if isinstance(approval, str) else ""
+
+
+def _final_line(fd: int, end: int, place: str) -> Line | None:
+    """Return the last line that is no amendment."""
+    lines = (split_line(line, place=place) for _, line in lines_from_end(fd, end, place=place))
+    return next((line for line in lines if not line.event_type.startswith(AFTER_END)), None)
 
 
 def _unended(fd: int) -> State:

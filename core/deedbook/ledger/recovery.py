@@ -22,22 +22,42 @@ from .journal import acquire
 from .ledger import LOCK_SECONDS, Ledger
 
 REASON = "interrupted: the process died before the session ended"
+UNKNOWN = b'"outcome":"unknown"'
+GIVEN_UP = "given up: the run is not resumed"
 PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook approvals list` says what waits"
 
 
-def close_interrupted(ledger: Ledger, events: Iterable[Event]) -> int:
-    """Close what *events*, all of a reopened *ledger*, leave open, and end it; return the number of calls."""
+def close_interrupted(ledger: Ledger, events: Iterable[Event], given_up: Sequence[Event] | None = None) -> int:
+    """Close what *events*, all of a reopened *ledger*, leave open, and end it; return the number of calls.
+
+    *given_up* are the open requests for approval of a run that could be resumed: they are withdrawn, and it is halted.
+    """
     told = list(events)
     entries = _outcomes(ledger, told)
     lost = len(entries)
-    contexts = fold(ContextFold(), told)
-    asked = _awaits_person(told)
-    reason, end = (PARKED, "needs_human") if asked else (REASON, "halted")
-    works = [context for context in contexts.values() if context.state in LIVE]
-    entries += [_entry(ledger, f"context.{end}", each.run or ledger.root, {"reason": reason}) for each in works[::-1]]
+    reason, end = _reason(told, given_up)
+    entries += [_entry(ledger, f"context.{end}", run, {"reason": reason}) for run in _open_contexts(ledger, told, end)]
+    for asked in given_up or ():
+        payload = {"approval": asked.payload["approval"], "reason": reason}
+        entries.append(_entry(ledger, "approval.withdrawn", asked.span, payload, asked.principal, "runtime"))
     entries.append(_entry(ledger, "session.end", ledger.root, {"ok": False, "reason": reason}))
     ledger.append(entries, durable=True)
     return lost
+
+
+def _reason(events: Sequence[Event], given_up: Sequence[Event] | None) -> tuple[str, str]:
+    """Return why the session ends, and the event that its contexts end with."""
+    if given_up is not None:
+        return GIVEN_UP, "halted"
+    return (PARKED, "needs_human") if _awaits_person(events) else (REASON, "halted")
+
+
+def _open_contexts(ledger: Ledger, events: Sequence[Event], end: str) -> list[str]:
+    """Return the runs whose contexts are to be ended, inner ones first."""
+    left = {event.span for event in intents_without_outcome(events)}
+    contexts = fold(ContextFold(), events).values()
+    waits = [each for each in contexts if each.state == "NEEDS_HUMAN" and each.run in left and end == "halted"]
+    return [each.run or ledger.root for each in contexts if each.state in LIVE or each in waits][::-1]
 
 
 def _awaits_person(events: Iterable[Event]) -> bool:
@@ -145,5 +165,7 @@ def unknown_outcome(ledger: Ledger, intent: Event) -> Entry:
     return _entry(ledger, f"{family}.error", intent.span, payload, intent.principal)
 
 
-def _entry(ledger: Ledger, event_type: str, cause: str, payload: object, principal: str | None = None) -> Entry:
-    return Entry(label(event_type, "system", principal), ledger.span(), cause, canonical.encode(payload))
+def _entry(
+    ledger: Ledger, event_type: str, cause: str, payload: object, principal: str | None = None, actor: str = "system"
+) -> Entry:
+    return Entry(label(event_type, actor, principal), ledger.span(), cause, canonical.encode(payload))

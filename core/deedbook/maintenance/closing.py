@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
+from deedbook.call.continuation.resume import has_open_run, open_requests
+from deedbook.contract import Event
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
 from deedbook.format.events import SESSION_ID, Entry, label
@@ -30,16 +32,17 @@ class RecoveryResult:
 
     *closed*: the sessions it ended, each with the number of calls that became unknown; *removed*: unstarted sessions
     that were removed; *refused*: sessions it left unchanged, each with the reason; *died*: dead processes that no
-    earlier recovery had found.
+    earlier recovery had found; *resumable*: sessions whose run waits to be resumed, which it left as they are.
     """
 
     closed: Mapping[str, int] = attrs.field(factory=dict)
     removed: Sequence["RemovedSession"] = ()
     refused: Mapping[str, DomainError] = attrs.field(factory=dict)
     died: Sequence[str] = ()
+    resumable: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything was found."""
+        """Whether anything was done, or could not be done."""
         return bool(self.closed or self.removed or self.refused or self.died)
 
     def as_json(self) -> dict[str, Any]:
@@ -62,6 +65,8 @@ class RecoveryResult:
         yield from map(str, self.removed)
         for name, why in self.refused.items():
             yield f"session {name} is left unchanged: {why}"
+        for name in self.resumable:
+            yield f"session {name} can be resumed: deedbook resume {name}"
 
 
 @attrs.frozen
@@ -89,17 +94,28 @@ def describe_unknown(unknown: int) -> str:
     return f"{unknown} open {'call is' if unknown == 1 else 'calls are'} unknown"
 
 
-def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | None = None) -> tuple[int, Ledger]:
-    """End the session *identity* whose process died; return the number of unknown calls, and its ledger, closed.
+class ClosedSession(NamedTuple):
+    """A session that was ended: the number of *unknown* calls, its *ledger*, closed, and the requests *given_up*."""
 
-    The caller must record its new head. *heads* are the recorded ones, if they are known. Raises `LedgerError`:
-    ``LEDGER_LOCKED``, ``SESSION_ENDED``, ``SESSION_NOT_FOUND``, ``LEDGER_UNSOUND``.
+    unknown: int
+    ledger: Ledger
+    given_up: Sequence[Event] = ()
+
+
+def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | None = None) -> ClosedSession:
+    """End the session *identity* whose process died; a run that could be resumed is given up.
+
+    The caller must record its new head, and withdraw the requests of `ClosedSession.given_up`. *heads* are the recorded
+    ones, if they are known. Raises `LedgerError`: ``LEDGER_LOCKED``, ``SESSION_ENDED``, ``SESSION_NOT_FOUND``,
+    ``LEDGER_UNSOUND``.
     """
     folder = folder_of(state, identity)
     refuse_cut(Path(state.path), identity, heads)
     ledger = Ledger.reopen(folder, sealer=sealer)
     try:
-        return close_interrupted(ledger, read(Path(state.path, "sessions", identity))), ledger
+        events = list(read(Path(state.path, "sessions", identity)))
+        asked = open_requests(events) if has_open_run(events) else None
+        return ClosedSession(close_interrupted(ledger, events, asked), ledger, asked or ())
     finally:
         ledger.close()
 
@@ -173,7 +189,7 @@ def recover(state: Folder, ledger: WorkspaceLedger, sealer: Sealer) -> RecoveryR
     imports.settle(state)
     known = {name for process in before.processes.values() for name in process.recovered.get("died", ())}
     died = [each.id for each in before.processes.values() if each.state == "died" and each.id not in known]
-    return RecoveryResult(run.closed, run.removed, run.refused, died)
+    return RecoveryResult(run.closed, run.removed, run.refused, died, run.resumable)
 
 
 @attrs.frozen
@@ -187,6 +203,7 @@ class _Recovery:
     closed: dict[str, int] = attrs.field(factory=dict)
     removed: list[RemovedSession] = attrs.field(factory=list)
     refused: dict[str, DomainError] = attrs.field(factory=dict)
+    resumable: list[str] = attrs.field(factory=list)
 
     def end(self, found: SessionSummary) -> None:
         """End or remove a session without a writer."""
@@ -195,10 +212,10 @@ class _Recovery:
             if _is_unbegun(found):
                 if removed := remove(self.state, found.id, self.ledger.keep, heads, 0.0):
                     self.removed.append(removed)
-            elif found.state == "interrupted" and self._may_resume(found):
-                return
+            elif found.state == "suspended" or (found.state == "interrupted" and self._may_resume(found)):
+                self.resumable.append(found.id)
             elif found.state in ("interrupted", "damaged"):
-                self.closed[found.id], closed = close(self.state, found.id, self.sealer, heads)
+                self.closed[found.id], closed, _ = close(self.state, found.id, self.sealer, heads)
                 write_head(self.ledger, closed.session_id, closed.size, closed.head, "interrupted")
             elif found.state == "ended" and found.torn:
                 self._set_aside(found, heads)
@@ -208,8 +225,6 @@ class _Recovery:
 
     def _may_resume(self, found: SessionSummary) -> bool:
         """Return whether the session has an open run, which is left for a resumption."""
-        from deedbook.call.continuation.resume import has_open_run
-
         return has_open_run(list(read(Path(self.state.path, "sessions", found.id))))
 
     def _set_aside(self, found: SessionSummary, heads: Sequence[Head]) -> None:

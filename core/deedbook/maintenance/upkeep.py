@@ -1,12 +1,15 @@
 """Maintain a workspace's ledgers without opening the workspace: end, mend or discard a session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from deedbook.call.pending_calls import withdraw
+from deedbook.contract import Event
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.ledger.journal import TornTail
 from deedbook.ledger.ledger import Ledger
+from deedbook.ledger.recovery import GIVEN_UP
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.site import Site
 
@@ -20,14 +23,15 @@ if TYPE_CHECKING:
 def close_session(workspace: "Workspace", identity: str, failed: Callable[[DomainError], None] | None = None) -> int:
     """End a session whose process died; return the number of its calls with an unknown outcome.
 
+    A run that could be resumed is given up, and its requests for an approval are withdrawn.
     If the workspace has a log, a checkpoint then covers the session; *failed* is called with the reason if not. Raises
     `LedgerError`: ``LEDGER_LOCKED`` while it has a writer, ``SESSION_ENDED`` if it has ended, ``SESSION_NOT_FOUND``,
     and ``LEDGER_UNSOUND``, having written nothing, if recorded lines are missing.
     """
     with Folder.at(workspace.state) as state:
-        unknown, ledger = close(state, identity, Site.of(workspace).sealer())
-    _tell(workspace, ledger, "interrupted", failed)
-    return unknown
+        closed = close(state, identity, Site.of(workspace).sealer())
+    _tell(workspace, closed.ledger, "interrupted", failed, closed.given_up)
+    return closed.unknown
 
 
 def mend_session(
@@ -45,9 +49,19 @@ def mend_session(
     return found[0]
 
 
-def _tell(workspace: "Workspace", ledger: Ledger, state: str, failed: Callable[[DomainError], None] | None) -> None:
-    """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it."""
+def _tell(
+    workspace: "Workspace",
+    ledger: Ledger,
+    state: str,
+    failed: Callable[[DomainError], None] | None,
+    given_up: Sequence[Event] = (),
+) -> None:
+    """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it.
+
+    The requests *given_up* are withdrawn there, too.
+    """
     with open_own_ledger(workspace) as own:
+        withdraw(own, [str(asked.payload["approval"]) for asked in given_up], GIVEN_UP)
         write_head(own, ledger.session_id, ledger.size, ledger.head, state)
     notify_extended(workspace, ledger.session_id, failed or _ignore)
 

@@ -19,6 +19,7 @@ from .match import Match
 
 OVER: Final = Scope("a call that is over", frozenset(), frozenset())
 """The scope of a call that has its outcome: nothing is allowed."""
+_BRANCH: Final = ", and the branch"
 
 
 PLAIN: Final = "mcp"
@@ -141,10 +142,21 @@ def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1, principal=principal, role=role)
 
 
-def narrowed(scope: Scope, allowed: Collection[str]) -> Scope:
-    """Return *scope* with only those tools and flows that *allowed* names; models stay."""
+def narrowed(caller: Caller, allowed: Collection[str] | None) -> Caller:
+    """Return *caller* in a branch that may use only the tools and flows of *allowed*; models stay."""
+    if allowed is None:
+        return caller
+    scope = caller.scope
     names = frozenset(allowed) if scope.names is None else scope.names & frozenset(allowed)
-    return attrs.evolve(scope, why=f"{scope.why}, and the branch", names=names)
+    return attrs.evolve(caller, scope=attrs.evolve(scope, why=f"{scope.why}{_BRANCH}", names=names))
+
+
+def allowed_within(outer: Collection[str] | None, allowed: Collection[str] | None) -> frozenset[str] | None:
+    """Return what a branch with *allowed* may use inside a branch with *outer*; ``None`` is no limit."""
+    if outer is None or allowed is None:
+        left = outer if allowed is None else allowed
+        return None if left is None else frozenset(left)
+    return frozenset(outer) & frozenset(allowed)
 
 
 def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Scope:
@@ -164,5 +176,5 @@ def restore_caller(caller: Caller, bindings: Bindings) -> Caller:
     """
     skill = bindings.skills.get(caller.skill or "")
     scope = skill_scope(skill, bindings, caller.role)
-    same = skill is not None and scope.why == caller.scope.why
+    same = skill is not None and scope.why == caller.scope.why.removesuffix(_BRANCH)
     return attrs.evolve(caller, scope=attrs.evolve(caller.scope, commands=scope.commands)) if same else caller

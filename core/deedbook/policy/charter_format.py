@@ -5,6 +5,8 @@ from typing import Any, Final
 
 FORMAT: Final = "charter-1"
 """The format that every charter names."""
+ROUNDS: Final = 3
+"""How often hooks of ``Stop`` may send a run into another round, unless the profile says otherwise."""
 RULE_LISTS: Final = frozenset({"rules"})
 """Kinds whose body is ``{rules: [{match, then, …}], default}``, where the first rule that holds decides.
 

@@ -98,6 +98,12 @@ def _object(required: Mapping[str, Check], optional: Mapping[str, Check] | None 
     return check
 
 
+def _between(least: int, most: int) -> Check:
+    """Return the check of a whole number from *least* to *most*."""
+    what = f": expected a whole number from {least} to {most}"
+    return lambda value: "" if type(value) is int and least <= value <= most else what
+
+
 _TEXT: Final = _of_type("text", str)
 _FLAG: Final = _of_type("a flag", bool)
 _NUMBER: Final = _of_type("a number", int, float)
@@ -223,12 +229,13 @@ _DOCUMENT: Final = _object(
     },
     {
         "agents": _map(_AGENT),
-        "approvals": _object({}, {"expires_s": _NUMBER}),
+        "approvals": _object({}, {"expires_s": _NUMBER, "run_expires_s": _NUMBER}),
         "checkpoints": _CHECKPOINTS,
         "clients": _map(_CLIENT),
         "features": _map(_object({"settings": _ANY, "place": _TEXT})),
         "records": _map(_RECORD),
         "guides": _map(_ANY),
+        "max_rounds": _between(0, 20),
         "memory": _MEMORY,
         "persona": _object({"id": _TEXT}),
         "set_aside": _map(_object({"read": _FLAG, "why": _TEXTS})),

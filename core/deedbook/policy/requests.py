@@ -19,6 +19,7 @@ ROLE: Final = "approver"
 ANSWERS: Final = ("approve", "deny")
 
 _HEADING: Final = "deedbook approval v1\n"
+_RESULT_HEADING: Final = "deedbook result v1\n"
 BOUND: Final = ("approval", "call", "charter", "shown", "expires")
 """The members of a request that a statement repeats."""
 
@@ -106,19 +107,60 @@ def answer_faults(request: Object, answer: Object, key: str | None, ledger: str)
     )
 
 
-def read_statement(signed: str) -> dict[str, Any]:
+def read_statement(signed: str, heading: str = _HEADING) -> dict[str, Any]:
     """Return the statement in a signed note, without checking any signature; raises `SignatureError`."""
     from deedbook.format.notes import Note
 
     text = Note.parse(signed).text
     try:
-        statement = canonical.parse(text.removeprefix(_HEADING)) if text.startswith(_HEADING) else None
-        exact = statement is not None and text == f"{_HEADING}{canonical.encode(statement).decode()}\n"
+        statement = canonical.parse(text.removeprefix(heading)) if text.startswith(heading) else None
+        exact = statement is not None and text == f"{heading}{canonical.encode(statement).decode()}\n"
     except IntakeError:
         exact = False
     if not exact or not isinstance(statement, dict):
         raise SignatureError(fault("NOTE_INVALID", "it is not an approval statement in canonical form"))
     return statement
+
+
+# --- a person's own result --------------------------------------------------------------------------------------------
+
+
+def sign_result(settled: Object, key: "SigningKey", said: Object) -> str:
+    """Return the signed statement of ``call.settled``, whose other members are *settled*.
+
+    *said* holds the ``session``, the span that is settled (``settles``), the id of the workspace ``ledger``, the time
+    (``at``), and a ``nonce``.
+    """
+    from deedbook.format.notes import sign
+
+    statement = {**_result_statement(settled), **said}
+    return str(sign(f"{_RESULT_HEADING}{canonical.encode(statement).decode()}\n", [key]))
+
+
+def result_faults(settled: Object, key: str | None, settles: str) -> Iterator[str]:
+    """Yield why *settled* (a payload of ``call.settled`` under the span *settles*) does not count; nothing if it does.
+
+    *key* is the declared verifier key of the approver, if there is one.
+    """
+    from deedbook.format.notes import Note, VerifierKey
+
+    try:
+        statement = read_statement(settled["signed"], _RESULT_HEADING)
+        signed = key is not None and Note.parse(settled["signed"]).signed_by(VerifierKey.parse(key))
+    except SignatureError as problem:
+        yield str(problem)
+        return
+    if not signed:
+        yield f"it is not signed with the declared key of {settled['approver']!r}"
+    wanted = {**_result_statement(settled), "settles": settles}
+    yield from (f"its {name} is another than was signed" for name in wanted if statement.get(name) != wanted[name])
+
+
+def _result_statement(settled: Object) -> dict[str, Any]:
+    """Return the members of a statement that follow from the event; it has the hash of the result."""
+    names = ("ability", "approver", "charter")
+    result = canonical.digest(canonical.encode_payload({"result": settled["result"]}))
+    return {**{name: settled[name] for name in names}, "result": result}
 
 
 def approvers(principals: Mapping[str, Any]) -> dict[str, str]:

@@ -291,10 +291,14 @@ class ModelSource:
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """Named settings: *models* by tier, *roles* to tiers, and the *flow* that ``run`` starts."""
+    """Named settings: *models* by tier, *roles* to tiers, and the *flow* that ``run`` starts.
+
+    *max_rounds* is how often hooks of ``Stop`` may send a run into another round.
+    """
 
     durability: Durability = "boundary"
     flow: str | None = None
+    max_rounds: int | None = None
     models: Mapping[str, ModelSource] = attrs.field(factory=_object)
     roles: Mapping[str, str] = attrs.field(factory=_object)
 
@@ -305,7 +309,8 @@ class Workspace:
 
     *root* holds *system* (``.system``); *state* is absolute. *secrets* maps names to environment variables. *clients*
     act by themselves, *cards* are the agents that have one, *guides* the sections of routing documents, *packs* the
-    activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person is valid, in seconds.
+    activated ones by id, *loaders* read the skills. *expires_s* is how long a request to a person is valid, in seconds,
+    *run_expires_s* how long that of a run, which otherwise waits as long as the run.
     *skill_roots* are folders besides ``.system/skills``, relative to *root*; *folders* are all that hold sources,
     including their subfolders. *digests* has the SHA-256 of every file that was read, by its path relative to *root*.
     *workdocs* tells whether sessions leave pages, or in which folder below *root*. *checkpoints* are the settings of
@@ -339,6 +344,7 @@ class Workspace:
     unread: Mapping[str, DomainError] = attrs.field(factory=_object)
     aliases: Mapping[str, AliasSource] = attrs.field(factory=_object)
     expires_s: int = 3600
+    run_expires_s: int | None = None
     skill_roots: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     file_roots: tuple[str, ...] = (".",)

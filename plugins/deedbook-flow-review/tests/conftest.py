@@ -7,11 +7,13 @@ import pytest
 
 from deedbook.contract import AbilityInfo, Event, Failed, Principal, Skill, SkillInfo
 from deedbook.format.context import ContextFold, Recorder
+from deedbook.format.families import schema_of
+from deedbook.format.folds import fold
 from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook_flow_review import Review
 
+RUN = "a" * 16
 SKILL = Skill("greet", "Greets somebody.", "# Greet\n\nUse echo.", frozenset({"echo"}))
-RUN = "f" * 16
 LINES = SimpleNamespace(
     directive={"intent": "greet Ada", "constraints": ["be brief"], "needs_advisor": False, "schema_version": "v1"},
     plan={
@@ -98,12 +100,6 @@ class Stage:
         self.session = "s-1"
         self.idempotency_key = "k-1"
 
-    def append(self, event_type, payload):
-        schema = f"event_{event_type.replace('.', '_')}_{payload.get('schema_version', 'v1')}"
-        assert self.schemas.validator(schema).violations(payload) == ()
-        self.events.append((event_type, payload))
-        return f"{len(self.events):016x}"
-
     def abilities(self):
         return [AbilityInfo(id="echo", kind="tool", summary="Echo.", effects="none", tags=frozenset())]
 
@@ -114,6 +110,12 @@ class Stage:
         self.roles.append(role)
         self.states[role] = self.context.state
         return Actor(self, role)
+
+    def append(self, event_type, payload):
+        schema = schema_of(event_type, payload)
+        assert self.schemas.validator(schema).violations(payload) == ()
+        self.events.append((event_type, payload))
+        return f"{len(self.events):016x}"
 
     def spoken(self, line):
         finish, line = line if isinstance(line, tuple) else (None, line)
@@ -130,20 +132,12 @@ class Stage:
         return response
 
     def play(self, **settings):
-        """Run the flow, which returns nothing, and return what its context says."""
+        """Run the flow, which keeps a context, to its end; return the context."""
         assert foreign(Review.spec.settings, place="settings").violations(settings) == ()
+        assert Review.spec.gives is None
         assert Review(settings, None)({"prompt": "say hello to Ada"}, self) is None
-        context = self.folded()
-        assert context == self.context.context
-        reviews = [
-            context.verification or {},
-            *(each.data for each in context.log if each.event_type == "review.failed"),
-        ]
-        reviews = [each for each in reviews if each]
-        return {
-            "reply": context.reply, "state": context.state, "report": context.report,
-            "review": reviews[-1] if reviews else None,
-        }  # fmt: skip
+        assert not self.context.is_live
+        return self.context.read()
 
     def fails(self, **settings):
         """Run the flow to its failure, and return that."""
@@ -162,11 +156,11 @@ class Stage:
 
     def folded(self):
         """Return the context, read back from what was recorded."""
-        fold = ContextFold()
-        state = fold.start()
-        for seq, (event_type, payload) in enumerate(self.events):
-            state = fold.step(state, Event(seq, event_type, "runtime", None, f"{seq + 1:016x}", RUN, "", payload))
-        return state[RUN]
+        events = [
+            Event(seq, event_type, "runtime", None, f"{seq + 1:016x}", RUN, "", payload)
+            for seq, (event_type, payload) in enumerate(self.events)
+        ]
+        return fold(ContextFold(), events)[RUN]
 
     def types(self):
         return [event_type for event_type, _ in self.events]

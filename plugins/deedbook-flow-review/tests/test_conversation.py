@@ -6,7 +6,6 @@ import pytest
 
 from deedbook.contract import Failed
 
-AFTER = "the worker was not done after {} turns, which is the limit"
 MALFORMED = "MALFORMED_AGENT_MESSAGE"
 
 
@@ -49,7 +48,7 @@ def test_tool_results_go_back_as_json_under_their_ids(stage, lines):
 @pytest.mark.parametrize("code", ["TOOL_NOT_ALLOWED", "GATE_DENIED", "SCHEMA_VIOLATION", "TOOL_ERROR", "NO_SUCH_FILE"])
 def test_tool_failure_is_told_to_the_worker(stage, code):
     run = stage(tools={"echo": Failed(code, "not this way")})
-    assert run.play()["state"] == "COMPLETED"
+    assert run.play().state == "COMPLETED"
     assert json.loads(run.last("worker")[-1]["content"]) == {"error": {"code": code, "message": "not this way"}}
 
 
@@ -57,12 +56,8 @@ def test_tool_that_needs_a_human_ends_the_work(stage, lines):
     calls = [{"id": "t1", "name": "wipe", "args": {}}, {"id": "t2", "name": "echo", "args": {}}]
     run = stage(worker=[{"calls": calls}, lines.report], tools={"wipe": Failed("NEEDS_HUMAN", "a person looks first")})
     result = run.play()
-    assert result == {
-        "reply": "NEEDS_HUMAN: a person looks first",
-        "state": "NEEDS_HUMAN",
-        "report": None,
-        "review": None,
-    }
+    assert (result.state, result.report, result.verification) == ("NEEDS_HUMAN", None, None)
+    assert result.reply == "NEEDS_HUMAN: a person looks first"
     assert [name for _, name, _ in run.used] == ["wipe"]
     assert run.folded().reason == "NEEDS_HUMAN: a person looks first"
 
@@ -85,14 +80,15 @@ def test_tools_of_a_role_that_does_not_act_are_not_used(stage, role, lines):
 def test_turns_are_bounded_and_then_halt(stage, lines, turns):
     run = stage(worker=[lines.echo] * 9)
     result = run.play(max_turns=turns)
-    assert (result["state"], result["report"]) == ("HALTED", None)
+    assert (result.state, result.report) == ("HALTED", None)
     assert len(run.used) == turns
-    assert run.folded().reason == result["reply"] == f"TURNS_SPENT: {AFTER.format(turns)}"
+    assert run.folded().reason == result.reply
+    assert result.reply.startswith("TURNS_SPENT: ")
 
 
 def test_turns_suffice_when_the_last_one_is_the_report(stage, lines):
     run = stage(worker=[lines.echo, lines.echo, lines.report])
-    assert run.play(max_turns=3)["state"] == "COMPLETED"
+    assert run.play(max_turns=3).state == "COMPLETED"
 
 
 # --- malformed messages -----------------------------------------------------------------------------------------------
@@ -110,7 +106,7 @@ WRONG = [
 @pytest.mark.parametrize("wrong", WRONG)
 def test_malformed_message_is_told_and_may_be_mended(stage, lines, wrong):
     run = stage(lead=[wrong, lines.directive])
-    assert run.play()["state"] == "COMPLETED"
+    assert run.play().state == "COMPLETED"
     _, first, said, again = run.last("lead")
     assert said == {"role": "assistant", "content": wrong}
     mended = json.loads(again["content"])
@@ -147,7 +143,7 @@ def test_other_failures_are_not_retried(stage):
 def test_report_that_invents_a_call_is_malformed_and_may_be_mended(stage, lines):
     invented = {**lines.report, "tool_calls_made": ["echo:t1", "wipe:t9"]}
     run = stage(worker=[lines.echo, invented, lines.report])
-    assert run.play()["report"] == lines.report
+    assert run.play().report == lines.report
     violation = json.loads(run.last("worker")[-1]["content"])["violation"]
     assert "wipe:t9" in violation
     assert "the calls made are: echo:t1" in violation
@@ -171,12 +167,12 @@ def test_report_that_keeps_inventing_fails_and_is_never_recorded(stage, lines):
 @pytest.mark.parametrize("claimed", [[], ["echo"], ["echo:t1"], ["echo:t1", "echo"]])
 def test_calls_may_be_named_with_or_without_their_id(stage, lines, claimed):
     run = stage(worker=[lines.echo, {**lines.report, "tool_calls_made": claimed}])
-    assert run.play(max_malformed=0)["state"] == "COMPLETED"
+    assert run.play(max_malformed=0).state == "COMPLETED"
 
 
 def test_report_without_the_list_of_calls_is_accepted(stage, lines):
     report = {key: value for key, value in lines.report.items() if key != "tool_calls_made"}
-    assert stage(worker=[lines.echo, report]).play(max_malformed=0)["report"] == report
+    assert stage(worker=[lines.echo, report]).play(max_malformed=0).report == report
 
 
 def test_calls_of_an_earlier_attempt_are_not_made_again_by_claiming_them(stage, lines):
@@ -186,7 +182,7 @@ def test_calls_of_an_earlier_attempt_are_not_made_again_by_claiming_them(stage, 
 
 def test_calls_are_a_matter_of_the_roles_that_act(stage, lines):
     run = stage(lead=[{**lines.directive, "tool_calls_made": 7}])
-    assert run.play(max_malformed=0)["state"] == "COMPLETED"
+    assert run.play(max_malformed=0).state == "COMPLETED"
 
 
 def test_scaffold_that_invents_a_call_is_malformed(stage, lines):

@@ -21,7 +21,8 @@ def test_run_goes_from_lead_to_reviewer(stage, lines):
     run = stage()
     result = run.play()
     assert run.roles == ["lead", "planner", "worker", "reviewer"]
-    assert result == {"reply": "Hello, Ada!", "state": "COMPLETED", "report": lines.report, "review": lines.passed}
+    assert (result.reply, result.state) == ("Hello, Ada!", "COMPLETED")
+    assert (result.report, result.verification) == (lines.report, lines.passed)
 
 
 def test_run_leaves_its_whole_state_in_the_context(stage, lines):
@@ -78,7 +79,7 @@ def test_scope_without_a_skill_is_empty(stage, lines):
 
 def test_failed_review_sends_the_work_back_with_its_feedback(stage, lines):
     run = stage(worker=[lines.echo, lines.report] * 2, reviewer=[lines.fail, lines.passed])
-    assert run.play()["state"] == "COMPLETED"
+    assert run.play().state == "COMPLETED"
     first, second = run.told("worker")
     assert "feedback" not in first
     assert second == {**first, "report": lines.report, "feedback": "say her name"}
@@ -97,9 +98,10 @@ def test_failed_review_stays_in_the_execution_log(stage, lines):
 def test_rework_is_bounded_and_then_needs_a_human(stage, lines, bound):
     run = stage(worker=[lines.echo, lines.report] * 9, reviewer=[lines.fail] * 9)
     result = run.play(max_rework=bound)
-    assert (result["state"], result["review"], result["report"]) == ("NEEDS_HUMAN", lines.fail, lines.report)
-    assert result["reply"] == run.folded().reason
-    assert "say her name" in result["reply"]
+    assert (result.state, result.verification, result.report) == ("NEEDS_HUMAN", None, lines.report)
+    assert [note.data for note in result.log] == [lines.fail] * (bound + 1)
+    assert result.reply == run.folded().reason
+    assert "say her name" in result.reply
     assert run.roles.count("worker") == run.folded().attempts == bound + 1
 
 
@@ -111,7 +113,7 @@ def test_rework_ends_with_the_first_pass_or_at_its_bound(stage, lines, verdicts,
     result = run.play(max_rework=bound)
     needed = verdicts.index(True) + 1 if True in verdicts[: bound + 1] else bound + 1
     assert run.folded().attempts == needed
-    assert result["state"] == ("COMPLETED" if verdicts[needed - 1] else "NEEDS_HUMAN")
+    assert result.state == ("COMPLETED" if verdicts[needed - 1] else "NEEDS_HUMAN")
 
 
 @pytest.mark.parametrize("alias", [{"reviewer": "worker"}, {"worker": "reviewer"}])
@@ -141,7 +143,7 @@ UNSOUND = {
 @pytest.mark.parametrize("steps", UNSOUND.values(), ids=UNSOUND)
 def test_planner_is_told_what_is_wrong_with_its_plan_and_may_mend_it(stage, lines, steps):
     run = stage(planner=[plan_of(lines, *steps), lines.plan])
-    assert run.play()["state"] == "COMPLETED"
+    assert run.play().state == "COMPLETED"
     (refused,) = [each.data for each in run.folded().log if each.event_type == "message.refused"]
     assert refused["role"] == "planner"
     assert refused["reason"] in json.loads(run.last("planner")[-1]["content"])["violation"]
@@ -159,7 +161,7 @@ def test_plan_that_stays_unsound_fails_and_nobody_works(stage, lines, steps):
 def test_plan_v2_names_abilities_in_scope(stage, lines):
     good = plan_of(lines, ("s1", {"ability": "echo"}), schema_version="v2")
     run = stage(planner=[plan_of(lines, ("s1", {"ability": "fly"}), schema_version="v2"), good])
-    assert run.play()["state"] == "COMPLETED"
+    assert run.play().state == "COMPLETED"
     assert run.folded().plan == good
 
 
@@ -179,14 +181,14 @@ def test_report_that_does_not_cover_the_plan_goes_back_without_a_review(stage, l
     plan = plan_of(lines, *OPTIONAL, schema_version="v2")
     whole = {**lines.report, "steps_skipped": ["s2"]}
     run = stage(planner=[plan], worker=[lines.echo, {**lines.report, **report}, lines.echo, whole])
-    assert run.play()["state"] == "COMPLETED"
+    assert run.play().state == "COMPLETED"
     assert run.roles == ["lead", "planner", "worker", "worker", "reviewer"]
     assert f'"{missing}"' in run.told("worker")[1]["feedback"]
 
 
 def test_report_that_never_covers_the_plan_needs_a_person(stage, lines):
     run = stage(worker=[lines.echo, {**lines.report, "steps_completed": ["nonexistent"]}] * 2)
-    assert run.play()["state"] == "NEEDS_HUMAN"
+    assert run.play().state == "NEEDS_HUMAN"
     assert "nonexistent" in run.folded().reason
     assert "reviewer" not in run.roles
 
@@ -262,7 +264,7 @@ def test_model_failure_ends_in_failed_and_is_raised(stage, role, code):
 @pytest.mark.parametrize("role", ["lead", "planner", "worker", "reviewer"])
 def test_model_call_that_a_person_has_to_allow_needs_a_human(stage, role):
     run = stage(**{role: [Failed("NEEDS_HUMAN", "a person looks first")]})
-    assert run.play()["state"] == run.folded().state == "NEEDS_HUMAN"
+    assert run.play().state == run.folded().state == "NEEDS_HUMAN"
 
 
 @pytest.mark.parametrize("role", ["lead", "planner", "worker", "reviewer"])

@@ -15,7 +15,7 @@ from deedbook.call.handlers import RunSuspended, Ticket
 from deedbook.call.hooks import HookResult
 from deedbook.call.journal import Journal, Write
 from deedbook.call.pending_calls import OpenAnswer, caller_of
-from deedbook.contract import Event, Json, Object
+from deedbook.contract import Branch, Event, Json, Object
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import admit, encode, encode_payload
 from deedbook.format.errors import DomainError, Err, Ok, Result, fault
@@ -135,9 +135,9 @@ class ReplayJournal(Journal):
         value: Json = told["value"]
         return value
 
-    def branch(self, name: str) -> Journal:
+    def branch(self, branch: Branch) -> Journal:
         """Go on with the recorded branch, or begin one."""
-        return self._told.journal(self._door, self._record, self.write("run.branch", "runtime", {"name": name}))
+        return self._told.journal(self._door, self._record, self._begin(branch))
 
     # --- matching -----------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,10 @@ class ReplayJournal(Journal):
             return Err(fault(str(payload.get("code")), str(payload.get("reason"))))
         ended = request.outcome
         if ended is None or request.is_lost or (request.is_cancelled and request is self._requests[-1]):
-            why = f"{request.name} was begun by event {request.event.seq}, and no record says what came of it"
+            why = (
+                f"{request.name} was begun by event {request.event.seq}, and no record says what came of it; find out, "
+                f"then give its result: deedbook resume {self._told.parent.session} --result JSON"
+            )
             raise RunSuspended(fault("NEEDS_HUMAN", why))
         told = self._told.open(dict(ended.payload), ended)
         if "outcome" in told:

@@ -126,6 +126,9 @@ class RunRequests:
         before = self._before.setdefault(branch, _Before())
         if event.type == "approval.requested":
             before.asked = event
+        elif event.type == "call.settled" and before.asked is not None and event.parent == before.asked.span:
+            name = str(before.asked.payload.get("name"))
+            self._add(branch, Request("approval", name, before.asked, before.given, settled=event, asked=before.asked))
         elif event.type == "hook.fired" and event.payload.get("event") == "PreToolUse":
             before.given = event.payload.get("input")
         elif event.type == "hook.fired":

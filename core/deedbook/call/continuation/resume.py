@@ -1,18 +1,20 @@
 """Resume a session without an end: close what was lost, and prepare the answers that its run gets again."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from deedbook.call.approval_wait import LONGEST_PAUSE
 from deedbook.call.handlers import reconcile
 from deedbook.call.pending_calls import OpenAnswer
 from deedbook.call.runs import Runs
 from deedbook.contract import Event, Object
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold
-from deedbook.format.errors import ApprovalError, LedgerError, fault
+from deedbook.format.errors import ApprovalError, DomainError, LedgerError, fault
 from deedbook.format.events import Entry, is_ended, label
 from deedbook.format.folds import fold
 from deedbook.format.sealed import Sealer
@@ -55,12 +57,23 @@ class Resumption:
         changes = [event for event in self.parent.events if event.type in ("session.start", "session.resumed")]
         return str(changes[-1].payload.get("charter"))
 
-    def refuse_waiting(self, find_answer: Callable[[str], OpenAnswer | None]) -> None:
-        """Raise `ApprovalError` (``NEEDS_HUMAN``) if the run waits for people and none of them has answered."""
-        asked = [last for found in self.requests.branches.values() if (last := found[-1]).kind == "approval"]
-        waits = [find_answer(str(each.event.payload.get("approval"))) for each in asked]
-        if waits and all(each is not None and each.record is None for each in waits):
-            raise ApprovalError(*(each.error for each in waits if each is not None))
+    def await_answer(self, find_answer: Callable[[str], OpenAnswer | None], seconds: float = 0.0) -> None:
+        """Wait up to *seconds* until one of the people for whom the run waits has answered.
+
+        Raises `ApprovalError` (``NEEDS_HUMAN``) if none has. A run that waits for nobody goes on at once.
+        """
+        deadline = time.monotonic() + seconds
+        while waiting := self._find_unanswered(find_answer):
+            if time.monotonic() >= deadline:
+                raise ApprovalError(*waiting)
+            time.sleep(LONGEST_PAUSE)
+
+    def _find_unanswered(self, find_answer: Callable[[str], OpenAnswer | None]) -> list[DomainError]:
+        """Return why the run waits, if all its branches wait for people who have not answered."""
+        asked = open_requests(self.parent.events)
+        waits = [find_answer(str(each.payload.get("approval"))) for each in asked]
+        errors = [each.error for each in waits if each is not None and each.record is None]
+        return errors if len(errors) == len(asked) else []
 
 
 def read_resumption(place: Path) -> Resumption:
@@ -84,8 +97,14 @@ def has_open_run(events: Sequence[Event]) -> bool:
     return _open_message(events, RunRequests(events)) is not None
 
 
-def close_leaves(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> None:
-    """Append an outcome for each lost call but the open runs, and leave NEEDS_HUMAN in these.
+def open_requests(events: Sequence[Event]) -> list[Event]:
+    """Return the requests for approval at which the open run of *events* waits, one for each branch."""
+    branches = RunRequests(events).branches.values()
+    return [last.event for found in branches if (last := found[-1]).kind == "approval" and last.settled is None]
+
+
+def build_closing(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> list[Entry]:
+    """Return an outcome for each lost call but the open runs, and the end of contexts that are lost with them.
 
     A handler that can reconcile gives the outcome of a call that may have had an effect; otherwise it is unknown.
     """
@@ -94,9 +113,7 @@ def close_leaves(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> 
     entries = [_outcome(ledger, event, resumption.parent, bindings) for event in reversed(lost)]
     contexts = fold(ContextFold(), events)
     gone = {event.span for event in lost}
-    entries += [_halt(ledger, run) for run, context in contexts.items() if run in gone and context.state in LIVE]
-    if entries:
-        ledger.append(entries, durable=True)
+    return entries + [_halt(ledger, run) for run, context in contexts.items() if run in gone and context.state in LIVE]
 
 
 def resume_contexts(ledger: Ledger, resumption: Resumption) -> None:

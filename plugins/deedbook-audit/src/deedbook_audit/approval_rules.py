@@ -9,13 +9,15 @@ from typing import Any, Final, TypeAlias
 from deedbook.contract import Object
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError
-from deedbook.policy.requests import BOUND, answer_faults, read_statement, shown_digest
+from deedbook.policy.requests import BOUND, answer_faults, read_statement, result_faults, shown_digest
 
 Approvers: TypeAlias = Callable[[str], Mapping[str, str] | None]
 """Returns the verifier keys that a charter, by its digest, declares for approvers; ``None`` for an unknown charter."""
 
 ANSWERS: Final[Mapping[str, str]] = {"approval.granted": "approve", "approval.refused": "deny"}
 """Events that copy an answer into a session's ledger, and the answer each stands for."""
+SETTLED: Final = "call.settled"
+"""The event with a result that a person gave."""
 _CALL_MEMBERS: Final = {
     "tool.call": ("tool_name", "args"),
     "flow.call": ("flow", "args"),
@@ -37,6 +39,7 @@ class ApprovalRules:
         self._answered_once: set[bytes] = set()
         self._used_once: set[bytes] = set()
         self._lost: set[bytes] = set()
+        self._settled: set[bytes] = set()
         self._unknown = self._sealed = 0
 
     def check(self, kind: str, span: bytes, parent: bytes | None, payload: Any) -> Iterator[str]:
@@ -44,16 +47,12 @@ class ApprovalRules:
         above = parent or b""
         if kind == "approval.requested":
             yield from self._check_request(span, payload)
-        elif above in self._lost and (kind in ANSWERS or kind == "approval.answered"):
-            if kind == "approval.answered":
-                yield from self._check_single_answer(span, above, payload)
-            yield from self._check_answer_to_excised(kind, span, payload)
         elif kind in ANSWERS or kind == "approval.answered":
-            if kind == "approval.answered":
-                yield from self._check_single_answer(span, above, payload)
-            yield from self._check_answer(kind, span, self._requests.get(above), payload)
+            yield from self._check_any_answer(kind, span, above, payload)
         elif kind == "approval.used":
             yield from self._check_use(above, payload)
+        elif kind == SETTLED:
+            yield from self._check_settled(above, payload)
         elif kind in _CALL_MEMBERS and above in self._granted:
             if above in self._called_under:
                 yield "a second call under one approval"
@@ -61,6 +60,16 @@ class ApprovalRules:
             yield from self._check_call(kind, self._granted[above], payload)
         elif kind in _CALL_MEMBERS and above in self._requests:
             yield "a call under a request that nobody has granted"
+
+    def _check_any_answer(self, kind: str, span: bytes, above: bytes, payload: Any) -> Iterator[str]:
+        if above in self._settled:
+            yield f"{kind} under a request whose result a person has given"
+        if kind == "approval.answered":
+            yield from self._check_single_answer(span, above, payload)
+        if above in self._lost:
+            yield from self._check_answer_to_excised(kind, span, payload)
+        else:
+            yield from self._check_answer(kind, span, self._requests.get(above), payload)
 
     def check_excised(self, kind: str, span: bytes, parent: bytes | None) -> Iterator[str]:
         """Yield the violations of the next event, whose payload was excised; a call under an approval still counts."""
@@ -110,6 +119,22 @@ class ApprovalRules:
             yield "approval.used under the answer to another request"
         if answer["answer"] != "approve":
             yield "an answer was used that does not approve"
+
+    def _check_settled(self, above: bytes, payload: Any) -> Iterator[str]:
+        """Yield the faults of a result that a person gave for the request or the call *above*."""
+        if above in self._settled:
+            yield "a second result that a person gave for one call"
+        self._settled.add(above)
+        if _is_sealed(payload):
+            self._sealed += 1
+            return
+        declared = self._approvers(payload["charter"]) if self._approvers else None
+        key = payload["key"] if declared is None else declared.get(payload["approver"])
+        if declared is None:
+            self._unknown += 1
+        elif key != payload["key"]:
+            yield f"the key of {payload['approver']!r} is not the one that the charter declares"
+        yield from (f"the result does not count: {why}" for why in result_faults(payload, key, above.decode()))
 
     def _check_answer(self, kind: str, span: bytes, request: Object | None, payload: Any) -> Iterator[str]:
         if request is None or request["approval"] != payload["approval"]:

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, TypeAlias
 
+import attrs
+
 from deedbook.contract import Event, Principal
 from deedbook.format.canonical import MAX_BYTES, decode, encode
+from deedbook.format.context import REPORT
 from deedbook.format.errors import DeedbookError, LedgerError, fault
 from deedbook.format.events import ALIASES
 from deedbook.format.families import CATALOGUE, OUTCOMES
@@ -20,9 +23,9 @@ from deedbook.format.sealed import is_sealed, open_values
 from deedbook.policy.requests import read_statement
 
 from .facts import FoldedFacts
-from .history import JUDGE_CODES, Request, Requests
+from .history import JUDGE_CODES, Request, Requests, SessionInfo
 from .positions import CallPosition, CallPositions
-from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall, SessionInfo
+from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall
 
 _MAX_LINE: Final = MAX_BYTES + 65536
 _SEALED: Final = b'"$sealed":'
@@ -114,10 +117,12 @@ class _CallReader:
         """Return the reader of each type of event; other types are skipped."""
         readers: dict[str, _Reader] = {
             "session.start": self._start,
+            "session.resumed": self._resume_session,
             "user.message": self._message,
             "skill.invoke": self._skill,
             "skill.complete": self._skill_end,
             "agent.transition": self._role,
+            "run.branch": self._branch,
             "tool.denied": self._denied,
             "approval.resumed": self._resumed,
             "approval.requested": self._requested,
@@ -132,7 +137,7 @@ class _CallReader:
             "llm.response": self._answer,
         }
         if self.fact_names:
-            readers |= {name: self._fold for name in CATALOGUE if name.startswith("context.")}
+            readers |= {name: self._fold for name in CATALOGUE if name.startswith("context.") or name == REPORT}
         old = {name: readers[now] for name, now in ALIASES.items() if now in readers}
         return {name.encode(): read_event for name, read_event in (readers | old).items()}
 
@@ -149,8 +154,11 @@ class _CallReader:
         """Read a line whose payload was excised: only its header is known."""
         who, kind = _header(line, end), line[comma + _TYPE : end].decode()
         kind = ALIASES.get(kind, kind)
-        if kind in ("skill.invoke", "agent.transition"):
+        if kind in ("skill.invoke", "agent.transition", "run.branch"):
             return None  # the callers below it are unknown
+        if kind == "session.resumed":
+            self._set_charter("", "enforce")
+            return None
         if kind == "hook.fired":
             self.fired = line, end
         elif kind == "approval.requested":
@@ -185,6 +193,16 @@ class _CallReader:
         if self.fact_names:
             self._fold(line, comma, end)
 
+    def _resume_session(self, line: bytes, _comma: int, end: int) -> None:
+        """Apply that the session goes on under another charter, perhaps; later calls are judged under that."""
+        payload = self._payload(line, _header(line, end))
+        self._set_charter(payload["charter"], payload["enforcement"])
+
+    def _set_charter(self, charter: str, enforcement: str) -> None:
+        if self.session is None:
+            raise _BadLineError
+        self.session = attrs.evolve(self.session, charter=charter, enforcement=enforcement)
+
     def _message(self, line: bytes, _comma: int, end: int) -> None:
         self.positions.begin(_header(line, end)[2])
 
@@ -198,6 +216,11 @@ class _CallReader:
     def _role(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
         self.positions.enter(who[2], who[3], "role", str(self._payload(line, who)["to"]))
+
+    def _branch(self, line: bytes, _comma: int, end: int) -> None:
+        who = _header(line, end)
+        allowed = self._payload(line, who)["allowed"]
+        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed))
 
     def _end(self, line: bytes, _comma: int, end: int) -> None:
         at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
@@ -222,7 +245,7 @@ class _CallReader:
             return  # the sealed value was erased: the caller is unknown
         self.positions.request(who[2], who[3], payload)
         fired, checked = self._take_gate_records(who[3])
-        self.requests.add(who[2], Request(_timestamp(line, comma), who[3], payload, fired, checked))
+        self.requests.add(who[2], Request(_timestamp(line, comma), who[3], payload, fired, checked, self.session))
 
     def _granted(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
@@ -240,7 +263,8 @@ class _CallReader:
     def _deferred(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
         self.positions.follow(who[2], self.positions.find(who[3]))
-        self.requests.defer(who[2], Request(_timestamp(line, comma), who[3], {}, *self._take_gate_records(who[3])))
+        fired, checked = self._take_gate_records(who[3])
+        self.requests.defer(who[2], Request(_timestamp(line, comma), who[3], {}, fired, checked, self.session))
 
     # --- records of gates --------------------------------------------------------------------------------------------
 
@@ -327,6 +351,7 @@ class _CallReader:
         request = None if call.code in JUDGE_CODES else self.requests.take_ended(cause, call.ability, call.args)
         if request is not None:
             call.ts, call.fired, call.checked = request.ts, request.fired, request.checked
+            call.session = request.session or call.session
 
     def _build_call(
         self, line: bytes, comma: int, who: re.Match[bytes], kind: str, position: CallPosition | None
@@ -396,8 +421,11 @@ class _CallReader:
             self.is_complete = False  # later facts may depend on the excised payload
             return
         name, ts = line[comma + _TYPE : end].decode(), _timestamp(line, comma)
+        if not self.is_complete and (name == REPORT or name.startswith("context.")):
+            return  # a move may depend on one whose payload is gone
         payload = decode(line[line.index(_PAYLOAD, end) + len(_PAYLOAD) : -1])
-        self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, "", None, ts, payload))
+        span, parent = (each.decode() if each else None for each in _header(line, end).group(2, 3))
+        self.facts.step(Event(0, ALIASES.get(name, name), "runtime", None, span or "", parent, ts, payload))
 
 
 def _header(line: bytes, end: int) -> re.Match[bytes]:

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.contract import Principal
+
 JUDGE_CODES: Final = frozenset(
     {"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION", "GATE_DENIED", "INTAKE_REFUSED"}
 )
@@ -12,14 +14,29 @@ JUDGE_CODES: Final = frozenset(
 
 
 @attrs.frozen(eq=False)
+class SessionInfo:
+    """The session of a call: its id, principal and mode, the charter (by its digest) and enforcement in force then."""
+
+    id: str
+    principal: Principal
+    charter: str
+    enforcement: str
+    mode: str = "interactive"
+
+
+@attrs.frozen(eq=False)
 class Request:
-    """An approval request for a call: its time, its cause, its payload, and the gate records before it."""
+    """An approval request for a call: its time, its cause, its payload, and the gate records before it.
+
+    *session* has the charter under which it was made; a resumed session may go on under another one.
+    """
 
     ts: str
     cause: bytes
     payload: Mapping[str, Any]
     fired: bytes | None
     checked: bytes | None
+    session: SessionInfo | None = None
 
 
 class Requests:

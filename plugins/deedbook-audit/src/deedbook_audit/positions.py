@@ -8,21 +8,23 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-PositionKind: TypeAlias = Literal["session", "skill", "call", "flow", "role", "request"]
+PositionKind: TypeAlias = Literal["session", "skill", "call", "flow", "branch", "role", "request"]
 
 
 @attrs.frozen(eq=False)
 class CallPosition:
     """A caller's position in a run: *kind* says how it was entered from *parent*, *name* what was entered.
 
-    The session's principal, a ``skill``, a ``call`` of an ability that makes calls, a ``flow``, a ``role`` in it; in a
-    session that performs a parked call of another session, the ``request``, with its payload.
+    The session's principal, a ``skill``, a ``call`` of an ability that makes calls, a ``flow``, a ``branch`` of it with
+    what it is *allowed* (``None`` for everything), a ``role`` in a flow or branch; in a session that performs a parked
+    call of another session, the ``request``, with its payload.
     """
 
     kind: PositionKind
     name: str = ""
     parent: "CallPosition | None" = None
     request: Mapping[str, Any] | None = None
+    allowed: frozenset[str] | None = None
 
 
 class CallPositions:
@@ -35,7 +37,7 @@ class CallPositions:
         self._open: dict[bytes, tuple[CallPosition | None, PositionKind, str]] = {}
         self._model_callers: dict[bytes, bytes] = {}
         self._answers: dict[bytes, bytes] = {}
-        self._role_spans: dict[bytes, list[bytes]] = {}
+        self._inner: dict[bytes, list[bytes]] = {}
         self._resumed = b""
 
     def find(self, span: bytes) -> CallPosition | None:
@@ -52,12 +54,19 @@ class CallPositions:
         self._spans[span] = self._root
 
     def enter(self, span: bytes, cause: bytes, way: PositionKind, name: str) -> None:
-        """Apply that a skill was invoked, or that a flow (*cause*) handed over to a role."""
+        """Apply that a skill was invoked, or that a flow or a branch (*cause*) handed over to a role."""
         above = self.find(cause)
         if above is not None:
             self._spans[span] = self._get_position(above, way, name)
         if way == "role":
-            self._role_spans.setdefault(cause, []).append(span)
+            self._inner.setdefault(cause, []).append(span)
+
+    def branch(self, span: bytes, cause: bytes, allowed: frozenset[str] | None) -> None:
+        """Apply that a branch of a flow, or of another branch (*cause*), begins."""
+        above = self.find(cause)
+        if above is not None:
+            self._spans[span] = CallPosition("branch", "", above, allowed=allowed)
+        self._inner.setdefault(cause, []).append(span)
 
     def resume(self, span: bytes) -> None:
         """Apply that the session performs a parked call of another session; its request comes next."""
@@ -94,9 +103,13 @@ class CallPositions:
             self._forget_answer(asker)
             self._answers[asker] = answer
             self._spans[answer] = self._spans[asker]
-        for role_span in self._role_spans.pop(intent, ()):
-            self._spans.pop(role_span, None)
-            self._forget_answer(role_span)
+        self._forget_inner(intent)
+
+    def _forget_inner(self, span: bytes) -> None:
+        for inner in self._inner.pop(span, ()):
+            self._spans.pop(inner, None)
+            self._forget_answer(inner)
+            self._forget_inner(inner)
 
     def _forget_answer(self, asker: bytes) -> None:
         before = self._answers.pop(asker, None)

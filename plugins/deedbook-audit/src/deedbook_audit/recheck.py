@@ -1,7 +1,7 @@
 """The third part of verification: derives the facts, rules and decisions of a session again from its record.
 
-Every call is judged under the charter that the session names. The answer of a gate that cannot be asked again is taken
-from the record and counted, with the distribution that would be needed.
+Every call is judged under the charter that the session names, or that its last ``session.resumed`` names. The answer of
+a gate that cannot be asked again is taken from the record and counted, with the distribution that would be needed.
 """
 
 from collections import Counter
@@ -25,6 +25,7 @@ from deedbook_audit.verification.headers import MAX_LINE
 
 from .calls import read_calls
 from .charters import InvalidCharter, describe_unusable
+from .facts import FoldedFacts
 from .recorded import UNKNOWN_CALLER, RecordedCall
 from .rederive import LATE_PREFIX, Rederived, Rejudger, compare, find_recorded_answer, read_answers
 from .report import Decisions, Failure, Findings
@@ -33,6 +34,9 @@ CharterSource: TypeAlias = Callable[[str], Bindings | InvalidCharter | str]
 """Returns a charter by its digest, bound to judge; a text says why it is not available here."""
 
 _CALLS: Final = "session.calls"
+_RESUMED: Final = b'"event_type":"session.resumed"'
+_HEADER: Final = 512
+_NAMELESS: Final = "the session names no charter"
 _COMPILED: Final = "a charter that Deedbook compiled, whose bytes match its digest"
 
 
@@ -47,11 +51,17 @@ def recheck(ledger: Path, charters: CharterSource) -> Decisions:
         file.seek(0)
         if not isinstance(bindings, Bindings):
             return _unchecked(bindings, sum(1 for _ in read_calls(file, str(ledger), folder)))
-        session_check: _SessionCheck | None = None
-        for call in read_calls(file, str(ledger), folder, bindings.reads):
-            session_check = session_check or _SessionCheck(attrs.evolve(bindings, enforcement=call.session.enforcement))
-            session_check.check(call)
-        return session_check.build_report() if session_check else Decisions()
+        check = _SessionCheck(charters)
+        for call in read_calls(file, str(ledger), folder, bindings.reads or _later_facts(file)):
+            check.check(call)
+        return check.build_report()
+
+
+def _later_facts(file: BinaryIO) -> frozenset[str]:
+    """Return the facts to fold for a session that was resumed: a later charter may have gates that read any of them."""
+    resumed = any(_RESUMED in line[:_HEADER] for line in file)
+    file.seek(0)
+    return frozenset(FoldedFacts().now()) if resumed else frozenset()
 
 
 def _find_charter(
@@ -64,7 +74,7 @@ def _find_charter(
         raise
     except (DeedbookError, OSError, ValueError) as problem:
         return f"what the session says of its charter cannot be read: {problem}"
-    return charters(digest) if isinstance(digest, str) else "the session names no charter"
+    return charters(digest) if isinstance(digest, str) else _NAMELESS
 
 
 def _unchecked(why: InvalidCharter | str, calls: int) -> Decisions:
@@ -74,11 +84,11 @@ def _unchecked(why: InvalidCharter | str, calls: int) -> Decisions:
 
 
 class _SessionCheck:
-    """The calls of one session, checked under the charter that the session names."""
+    """The calls of one session, each checked under the charter that was in force at its time."""
 
-    def __init__(self, bindings: Bindings) -> None:
-        self._rejudge = Rejudger(bindings)
-        self._document = bindings.charter.document
+    def __init__(self, charters: CharterSource) -> None:
+        self._charters = charters
+        self._judges: dict[tuple[str, str], Rejudger | InvalidCharter | str] = {}
         self._findings = Findings()
         self._same = 0
         self._from_record: Counter[str] = Counter()
@@ -92,16 +102,33 @@ class _SessionCheck:
     def check(self, call: RecordedCall) -> None:
         """Judge a call again; a faulty charter is a result, not an error."""
         self._findings.checked += 1
+        judge = self._find_judge(call)
+        if not isinstance(judge, Rejudger):
+            self._add_unusable(call, judge)
+            return
         try:
-            self._check_call(call)
+            self._check_call(call, judge)
         except Exception as problem:  # noqa: BLE001 - an ability is bound on first use, and its entry may hold anything
-            why = describe_unusable(problem)
-            if isinstance(why, str):
-                self._unknown[why] += 1
-            else:
-                self._findings.add(call.seq + 1, "charter", _COMPILED, why.why)
+            self._add_unusable(call, describe_unusable(problem))
 
-    def _check_call(self, call: RecordedCall) -> None:
+    def _find_judge(self, call: RecordedCall) -> Rejudger | InvalidCharter | str:
+        """Return the judge under the charter of *call*, or why there is none."""
+        key = call.session.charter, call.session.enforcement
+        if key not in self._judges:
+            found = self._charters(key[0]) if key[0] else _NAMELESS
+            if isinstance(found, Bindings):
+                self._judges[key] = Rejudger(attrs.evolve(found, enforcement=key[1]))
+            else:
+                self._judges[key] = found
+        return self._judges[key]
+
+    def _add_unusable(self, call: RecordedCall, why: InvalidCharter | str) -> None:
+        if isinstance(why, str):
+            self._unknown[why] += 1
+        else:
+            self._findings.add(call.seq + 1, "charter", _COMPILED, why.why)
+
+    def _check_call(self, call: RecordedCall, judge: Rejudger) -> None:
         if call.signed and call.why in ("", UNKNOWN_CALLER):
             found = call_digest(call.ability, call.final, call.principal)
             if found != call.signed:
@@ -115,11 +142,11 @@ class _SessionCheck:
             asked_gates.append(gate)
             return find_recorded_answer(call, gate, seen)
 
-        rederived = self._rejudge.rederive(call, answer)
+        rederived = judge.rederive(call, answer)
         if rederived is None:
             self._unknown[UNKNOWN_CALLER] += 1
             return
-        self._from_record.update({self._describe_gate(gate) for gate in asked_gates})
+        self._from_record.update({_describe_gate(judge.bindings, gate) for gate in asked_gates})
         self._compare(call, rederived)
 
     def _compare(self, call: RecordedCall, rederived: Rederived) -> None:
@@ -171,15 +198,17 @@ class _SessionCheck:
                     f"{recorded[0]}{_by(recorded[1])}",
                 )
 
-    def _describe_gate(self, gate: BoundGate) -> str:
-        """Return the name of what is needed to ask a gate again."""
-        entry = self._document["hooks" if gate.kind == "hook" else "policies"][gate.id]
-        plugin = self._document["plugins"]["/".join(entry["plugin"])] if "plugin" in entry else None
-        if plugin is None:
-            return f"{gate.kind} {gate.id}, a script"
-        if not entry["pure"] or gate.waits:
-            return f"{gate.kind} {gate.id}, which is not pure ({_describe_plugin(plugin)})"
-        return f"{gate.kind} {gate.id} of {_describe_plugin(plugin)}"
+
+def _describe_gate(bindings: Bindings, gate: BoundGate) -> str:
+    """Return the name of what is needed to ask a gate again."""
+    document = bindings.charter.document
+    entry = document["hooks" if gate.kind == "hook" else "policies"][gate.id]
+    plugin = document["plugins"]["/".join(entry["plugin"])] if "plugin" in entry else None
+    if plugin is None:
+        return f"{gate.kind} {gate.id}, a script"
+    if not entry["pure"] or gate.waits:
+        return f"{gate.kind} {gate.id}, which is not pure ({_describe_plugin(plugin)})"
+    return f"{gate.kind} {gate.id} of {_describe_plugin(plugin)}"
 
 
 def _describe_plugin(plugin: Mapping[str, Any]) -> str:

@@ -5,11 +5,11 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from deedbook.contract import Object, Principal
+from deedbook.contract import Object
 from deedbook.format.canonical import decode
 from deedbook.policy.gates import APPROVAL_GATE, ASKING
 
-from .history import JUDGE_CODES
+from .history import JUDGE_CODES, SessionInfo
 from .positions import CallPosition
 
 NO_ARGUMENTS: Final = "its arguments are not recorded"
@@ -20,17 +20,6 @@ UNKNOWN_CALLER: Final = "who asked cannot be told"
 
 _EXCISED_MARK: Final = b'{"$excised":"'
 _TAG_RULES: Final = tuple({"rule": tag} for tag in (APPROVAL_GATE, *ASKING))
-
-
-@attrs.frozen(eq=False)
-class SessionInfo:
-    """The content of ``session.start``: the session's id, principal, charter's digest, enforcement and mode."""
-
-    id: str
-    principal: Principal
-    charter: str
-    enforcement: str
-    mode: str = "interactive"
 
 
 @attrs.define(eq=False)

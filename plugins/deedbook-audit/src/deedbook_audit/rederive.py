@@ -16,7 +16,18 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Scope
-from deedbook.policy.callers import OVER, as_role, session_caller, skill_scope, under_call, under_flow, with_skill
+from deedbook.policy.callers import (
+    OVER,
+    allowed_within,
+    as_role,
+    narrowed,
+    restore_caller,
+    session_caller,
+    skill_scope,
+    under_call,
+    under_flow,
+    with_skill,
+)
 from deedbook.policy.gates import BoundGate, may_allow_tag
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 
@@ -155,8 +166,8 @@ class Rejudger:
             return session_caller(self._apply_roles(call, call.session.principal), self.bindings, call.session.mode)
         if position.request is not None:
             return self._build_requester(call, position.request)
-        if position.kind == "role" and position.parent.parent is not None:
-            return as_role(self._build_caller(call, position.parent.parent), position.name, self.bindings)
+        if position.kind in ("role", "branch"):
+            return self._build_inner(call, position)
         above = self._build_caller(call, position.parent)
         if position.kind == "skill":
             return with_skill(above, position.name)
@@ -165,6 +176,15 @@ class Rejudger:
         bound = self.bindings.abilities.get(position.name)
         return under_call(above, bound.uses if bound else _build_empty_scope(position.name))
 
+    def _build_inner(self, call: RecordedCall, position: CallPosition) -> Caller:
+        """Return the caller of a role or a branch: that of its flow, narrowed by the branches around it."""
+        role, allowed, flow = position.name, position.allowed, position
+        while flow.kind in ("role", "branch") and flow.parent is not None:
+            flow = flow.parent
+            allowed = allowed_within(flow.allowed, allowed)
+        above = self._build_caller(call, flow.parent or flow)
+        return narrowed(as_role(above, role, self.bindings) if role else under_flow(above, self.bindings), allowed)
+
     def _build_requester(self, call: RecordedCall, request: Object) -> Caller:
         """Return the caller of a call that another session parked."""
         of, scope = request["principal"], request["scope"]
@@ -172,13 +192,14 @@ class Rejudger:
         names, models = (None if part is None else frozenset(part) for part in (scope["names"], scope["models"]))
         bound = Scope(scope["why"], names, models)
         before = skill_scope(self.bindings.skills.get(request["skill"] or ""), self.bindings, request["role"])
-        return Caller(
+        caller = Caller(
             principal=self._apply_roles(call, who),
             actor=request["actor"],
             scope=before if before.why == bound.why else bound,
             role=request["role"],
             skill=request["skill"],
         )
+        return restore_caller(caller, self.bindings)
 
     def _apply_roles(self, call: RecordedCall, principal: Principal) -> Principal:
         """Return a principal, with the roles of this charter if it is another one than the session's."""

@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from deedbook.call.continuation.resume import has_open_run
 from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
@@ -26,9 +28,10 @@ from deedbook.contract.features import Check, first_faults
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
 from deedbook.format.heads import Head, find_gaps, list_heads
-from deedbook.format.reader import list_sessions
+from deedbook.format.reader import list_sessions, read
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.format.terminal import few, pluralise
+from deedbook.format.terminal import MOST_OF_A_KIND, few, pluralise
+from deedbook.ledger.liveness import SESSIONS
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
@@ -47,6 +50,7 @@ from deedbook.workspace.site import Site
 from .registry import find_missing_programs
 from .trial import find_fatal
 
+_UNENDED: Final = frozenset({"interrupted", "suspended"})
 _PYTHON: Final = ((3, 11), (3, 15))
 _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
@@ -305,17 +309,33 @@ def _lost(state: Path) -> Iterator[Check]:
 
 
 def _interrupted(state: Path) -> Iterator[Check]:
-    """Yield the sessions without an end that no process writes, except those reported for a torn end."""
+    """Yield the sessions without an end that no process writes, except those reported for a torn end.
+
+    A session whose run can be resumed is reported with the command for that.
+    """
     try:
         with Folder.at(state) as folder:
-            left = [each.id for each in list_sessions(folder) if each.state == "interrupted" and not each.torn]
+            found = [each for each in list_sessions(folder) if each.state in _UNENDED and not each.torn]
+            resumable = {each.id: each.waits for each in found if each.state == "suspended" or _has_run(state, each.id)}
     except (DeedbookError, OSError):  # a missing state folder has none; other errors are reported above
         return
-    if left:
-        found = f"{pluralise(len(left), 'session')} without an end, written by no process: {', '.join(few(left))}"
-        yield Check(
-            "session", "note", found, f"deedbook sessions close {left[0] if len(left) == 1 else 'ID, for each'}"
-        )
+    for session in islice(resumable, MOST_OF_A_KIND):
+        why = f": {resumable[session]}" if resumable[session] else ""
+        yield Check("session", "note", f"{session} has a run that can go on{why}", f"deedbook resume {session}")
+    if (more := len(resumable) - MOST_OF_A_KIND) > 0:
+        yield Check("session", "note", f"{more} more sessions have a run that can go on", "deedbook sessions")
+    if left := [each.id for each in found if each.id not in resumable]:
+        told = f"{pluralise(len(left), 'session')} without an end, written by no process: {', '.join(few(left))}"
+        fix = f"deedbook sessions close {left[0] if len(left) == 1 else 'ID, for each'}"
+        yield Check("session", "note", told, fix)
+
+
+def _has_run(state: Path, session: str) -> bool:
+    """Return whether an interrupted session has a run that can be resumed; an unreadable session has none."""
+    try:
+        return has_open_run(list(read(state / SESSIONS / session)))
+    except (DeedbookError, OSError, ValueError):
+        return False
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------

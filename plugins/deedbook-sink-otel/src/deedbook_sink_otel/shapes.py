@@ -58,6 +58,10 @@ class LedgerSource(Protocol):
         """Return the layer of an event type; of a plugin's own as *charter* (a digest) declares it."""
 
 
+_RUN_ENDS: Final = ("DONE", "FAIL")
+"""What the last hand-over of a run leads to instead of a role."""
+
+
 @attrs.define
 class SpanStart:
     """The start of a span."""
@@ -105,6 +109,8 @@ class SpanShapes:
         """Return the start of an event's span; ``None`` if the event is no span."""
         event = ledger_event.event
         if event.type not in CLOSES and event.type not in POINTS:
+            return None
+        if event.type == "agent.transition" and event.payload.get("to") in _RUN_ENDS:
             return None
         shape = self._shapes.get(event.type)
         start = shape(ledger_event, event.payload) if shape else SpanStart(event.type)

@@ -17,8 +17,10 @@ from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins.groups import ENTRY_POINTS
 from deedbook.plugins.plugins import Catalogue, discover
+from deedbook.policy.bindings import Bindings
+from deedbook_audit.charters import CHARTER_MISSING
 from deedbook_audit.checking import Checker
-from deedbook_audit.recheck import recheck
+from deedbook_audit.recheck import CharterSource, recheck
 from deedbook_audit.rederive import rejudge
 from deedbook_audit.report import Report
 from deedbook_serve.tasks.runner import Tasks
@@ -239,13 +241,18 @@ class Lab:
             self._check_ledgers()
 
     def _check_decisions(self) -> None:
-        """Judge every recorded call again under the charter that it was judged by: every decision is the same."""
+        """Judge every recorded call again under the charter that it was judged by: every decision is the same.
+
+        Calls of a resumed session that were judged under another charter are left out.
+        """
         for session in self._sessions:
             if self.ledger(session).exists():
-                changed = [each for each in rejudge(self.ledger(session), session.bindings) if each.change not in _FINE]
+                own = session.bindings.charter.digest
+                judged = (each for each in rejudge(self.ledger(session), session.bindings))
+                changed = [each for each in judged if each.change not in _FINE and each.call.session.charter == own]
                 found = [(each.call.seq, each.call.ability, each.call.code, each.change) for each in changed]
                 assert not found, f"judged again, other decisions: {found}"
-                told = recheck(self.ledger(session), {session.bindings.charter.digest: session.bindings}.__getitem__)
+                told = recheck(self.ledger(session), _only(session.bindings))
                 assert not told.failures, f"made again, otherwise: {[str(each) for each in told.failures]}"
 
     def _check_ledgers(self) -> None:
@@ -258,6 +265,11 @@ class Lab:
 
     def _checker(self) -> Checker:
         return Checker((self.path, self.state), schemas=self.schemas)
+
+
+def _only(bindings: Bindings) -> CharterSource:
+    """Return a source of charters that has only that of *bindings*."""
+    return lambda digest: bindings if digest == bindings.charter.digest else CHARTER_MISSING
 
 
 def _offered(name: str) -> str:

@@ -1,6 +1,5 @@
 """Plugins without packaging: distributions that exist in memory, and classes made of one function each."""
 
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,6 +12,7 @@ import importlib_metadata
 
 from deedbook.contract import GateSpec, HandlerSpec, hookimpl
 from deedbook.contract.lifecycle import EVENTS, Lifecycle
+from deedbook.format.canonical import encode
 from deedbook.format.context import LIVE
 
 
@@ -101,7 +101,7 @@ def _finish(run: Any, made: Any) -> None:
     if run.context.state not in LIVE:
         return
     told = made if isinstance(made, dict) and "reply" in made else {"reply": made}
-    reply = told["reply"] if isinstance(told["reply"], str) else json.dumps(told["reply"])
+    reply = told["reply"] if isinstance(told["reply"], str) else encode(told["reply"]).decode()
     ways = {"HALTED": run.context.halt, "FAILED": run.context.fail, "NEEDS_HUMAN": run.context.need_human}
     ways.get(told.get("state", ""), run.answer)(reply)
 

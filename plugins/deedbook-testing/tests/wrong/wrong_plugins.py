@@ -94,8 +94,10 @@ class Bare(Provider):
 
 
 class Flow(Tool):
+    spec = HandlerSpec(takes={"type": "object"}, effects="none")
+
     def __call__(self, args, run):
-        return {"reply": self.reply()}
+        run.answer(self.reply())
 
     def reply(self):
         return "done"

@@ -26,7 +26,7 @@ from deedbook.format.sealed import open_values
 _HEADER: Final = 512
 _CHARTER: Final = "ledger.charter"
 _NAMING: Final = re.compile(
-    rb'"event_type":"(?:ledger\.charter|session\.start|system\.boot|approval\.requested'
+    rb'"event_type":"(?:ledger\.charter|session\.(?:start|resumed)|system\.boot|approval\.requested'
     rb"|task\.(?:created|updated|started)|memory\.(?:proposed|retracted))\""
 )
 """The events that name the charter in force."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from deedbook.format import events
 from deedbook.format.families import CATALOGUE, OUTCOMES
-from deedbook_audit.approval_rules import ANSWERS, ApprovalRules, Approvers
+from deedbook_audit.approval_rules import ANSWERS, SETTLED, ApprovalRules, Approvers
 from deedbook_audit.memory_rules import ABOUT as REMEMBERED
 from deedbook_audit.memory_rules import MemoryRules
 from deedbook_audit.report import Findings
@@ -31,9 +31,12 @@ ROOTS: Final = ("session.start", "ledger.created")
 _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
     {outcome: intent for intent, outcomes in OUTCOMES.items() for outcome in outcomes}
 )
-_APPROVAL_EVENTS: Final = frozenset({"approval.requested", "approval.answered", "approval.used", *ANSWERS, *OUTCOMES})
+_APPROVAL_EVENTS: Final = frozenset(
+    {"approval.requested", "approval.answered", "approval.used", SETTLED, *ANSWERS, *OUTCOMES}
+)
 _NONE: Final[frozenset[str]] = frozenset()
-_ABOUT: Final = _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
+_SUSPENSION: Final = frozenset({"session.suspended", "session.resumed"})
+_ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
 _RULED: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
 WATCHED: Final = _RULED | OUTCOMES.keys()
 """The event types whose payloads are checked here; of the others only the causal fields are."""
@@ -70,6 +73,7 @@ class Structure:
         self._is_plain = True
         self._excised: dict[int, str] = {}
         self._to_excise: list[int] = []
+        self._suspended: Any = None
 
     def check(self, line: int, kind: str, span: bytes, parent: bytes | None, ts: bytes, payload: Any) -> None:
         """Check the next event, on *line* (from 1).
@@ -105,9 +109,11 @@ class Structure:
 
     def notes(self) -> Iterator[str]:
         """Yield deviations that break no rule."""
-        if not self.ended and self._root_type == ROOTS[0]:
+        if not self.ended and self._suspended is not None:
+            yield from _describe_suspension(self._suspended, len(self._open))
+        elif not self.ended and self._root_type == ROOTS[0]:
             yield "no session.end: still open, or interrupted; events cut off at the end would not show"
-        if self._open and not self.ended:
+        if self._open and not self.ended and self._suspended is None:
             yield f"calls without an outcome: {len(self._open)}; what became of them is unknown"
         yield from self._approvals.notes()
         yield from self._fork.notes()
@@ -177,6 +183,8 @@ class Structure:
             self._excised[line - 1] = kind.partition(".")[0]
         elif kind == "ledger.excised":
             self._to_excise.append(payload["seq"])
+        if kind in _SUSPENSION:
+            self._suspended = payload if kind == "session.suspended" else None
         results = (
             self._run_header_rules(kind, span, parent)
             if payload is EXCISED
@@ -218,6 +226,13 @@ class Structure:
             yield "fork", wanted, self._fork.check(kind, parent, self._root, self._outcome, payload)
         if kind in AUDITED:
             yield "audit", "a record of all that happened", self._completeness.check(line, kind, parent, payload)
+
+
+def _describe_suspension(payload: Any, calls: int) -> Iterator[str]:
+    """Yield the note on a session whose last event is ``session.suspended``; *calls* are open and can go on."""
+    approval = None if payload is EXCISED else payload["approval"]
+    waits = f", waits for approval {approval}" if isinstance(approval, str) else ""
+    yield f"suspended{waits}; open calls: {calls}. Events cut off at the end would not show"
 
 
 def _list_first(numbers: Iterable[int]) -> str:

@@ -20,6 +20,7 @@ from .connection_server import MAX_CONNECTIONS, ConnectionServer, Service
 from .instance_lock import hold_instance_lock
 from .methods import RuntimeService
 from .peers import build_principal_lookup
+from .resuming import RunResumer
 from .session_table import GRACE, SessionTable
 from .sockets import listen, notify, take_inherited
 
@@ -28,6 +29,8 @@ DRAIN: Final = 10.0
 """Seconds that running requests have to finish when the process is told to stop."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CLOSE_TIMEOUT: Final = 2.0
+_RESUMED: Final = 2.0
+"""Seconds that a resumed run has to end, after the drain, before it is suspended again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +53,7 @@ def serve(
 ) -> None:
     """End the sessions of dead processes, and serve *kernel*'s workspace until a signal.
 
+    Suspended runs whose people have answered go on in the background.
     *ready* receives progress messages, one line each; *stopping* is called when draining begins. Raises `DeedbookError`
     (``RUNTIME_RUNNING``) if another process serves the workspace.
     """
@@ -57,8 +61,10 @@ def serve(
     _raise_file_limit()
     with hold_instance_lock(kernel.state, {"pid": os.getpid(), "since": timestamp(clock())}):
         kernel.notices.listen(lambda subject, error: ready(f"{subject}: {error} [{error.code}]"))
-        for line in kernel.recover().lines():
+        recovered = kernel.recover()
+        for line in recovered.lines():
             ready(line)
+        resumer = RunResumer(kernel, recovered.resumable, ready)
         sessions, agents = SessionTable(kernel, grace=limits.grace), Agents(kernel)
         servers: list[ConnectionServer] = []
         services: dict[str, Service] = {
@@ -73,11 +79,13 @@ def serve(
             with _stop_on_signals(server):
                 ready(f"serving {kernel.site.root}: {kernel.site.state}/{SOCKET}")
                 notify(environment, b"READY=1")
+                resumer.start()
                 server.serve()
                 stopping()
                 notify(environment, b"STOPPING=1")
                 ready("stopping: what runs may finish")
                 _drain(server, (sessions, agents), limits.drain, ready)
+                resumer.stop(_RESUMED)
 
 
 def _drain(

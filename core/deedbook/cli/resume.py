@@ -1,0 +1,63 @@
+"""``deedbook resume``: go on with a run that waits for a person, or was interrupted."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from . import completing
+from .common import GlobalOptions, json_option, read_json, wait_option
+
+if TYPE_CHECKING:
+    from deedbook.call.session import Session
+    from deedbook.kernel import Kernel
+
+
+_APPROVERS = completing.approvers
+
+
+@click.command("resume")
+@click.argument("session", shell_complete=completing.sessions)
+@click.option("--accept-charter", default="", metavar="DIGEST", help="Go on under this charter, if it has changed.")
+@click.option("--result", metavar="JSON", help="Give the result of the call that waits for a person, signed.")
+@click.option(
+    "--for", "call", default="", metavar="ID", help="With --result: the request or the call, if several wait."
+)
+@click.option("--as", "approver", metavar="NAME", help="With --result: as this approver.", shell_complete=_APPROVERS)
+@wait_option
+@json_option
+@click.pass_obj
+def command(
+    options: GlobalOptions,
+    session: str,
+    accept_charter: str,
+    result: str | None,
+    call: str,
+    approver: str | None,
+    wait: float,
+) -> int:
+    """Go on with the run of SESSION, which waits for a person or was interrupted.
+
+    What is recorded is not done again: the run gets the recorded answers, and goes on where the record ends. With
+    --result, the call that waits is not made: an approver gives its result, which the run gets.
+    """
+    from deedbook.approvals.results import sign_as
+    from deedbook.workspace.workspace import read_workspace
+
+    from .execution import execute, reply_ending
+    from .ledgers import own_session
+    from .performing import profile_of, resume_session
+
+    workspace = read_workspace(options.workspace)
+    identity = own_session(workspace, session)
+
+    if result is None and (call or approver):
+        raise click.UsageError("--for and --as belong to --result")
+    value = None if result is None else read_json(result, "--result", hint="put text in quotation marks")
+
+    def begin(kernel: "Kernel") -> "Session":
+        document = kernel.bindings.charter.document
+        given = None if result is None else sign_as(document["principals"], value, approver, call)
+        return resume_session(kernel, identity, wait, accept_charter, given)
+
+    profile = profile_of(workspace.state, identity)
+    return execute(options, begin, lambda opened: reply_ending(opened.go_on()), profile=profile)

@@ -1,0 +1,111 @@
+"""What verification says of resumed sessions: each call is judged under the charter that was in force."""
+
+import json
+import shutil
+
+import pytest
+from persons import approving
+from test_resume import REPORT, answered, resume, suspended
+
+from deedbook import ALLOW, Err, Ok
+from deedbook_audit.verification.charters import check_charters
+
+LARGE = {"match": {"abilities": ["pay"], "args": {"/sum": {"in": [2]}}}, "then": "ask", "reason": "a large sum"}
+REST = {"match": {}, "then": "allow"}
+
+
+def policy(lab, *rules):
+    """Declare the policy ``pays`` with *rules*."""
+    body = {"schema_version": "v1", "id": "pays", "kind": "rules", "match": {"abilities": ["pay"]}, "rules": rules}
+    lab.write("policies/pays.yaml", json.dumps(body))
+
+
+@pytest.fixture
+def did():
+    return []
+
+
+@pytest.fixture
+def office(lab, did):
+    """Give a lab with a flow of two payments, the second of which needs a person by a rule."""
+    lab.tool("pay", lambda args, ctx: did.append(args["sum"]) or {"paid": args["sum"]}, effects="write")
+    lab.skill("clerk", allows="pay", triggers="hello")
+    policy(lab, LARGE, REST)
+    approving(lab)
+
+    def work(args, run):
+        run.context.clarify({"goal": args["prompt"]})
+        run.context.plan({"steps": []})
+        run.context.begin_execution()
+        run.call("pay", {"sum": 1})
+        run.call("pay", {"sum": 2})
+        run.context.verify(REPORT)
+        run.context.complete({"verdict": "pass"})
+
+    lab.flow("work", work)
+    return lab
+
+
+def digest(lab):
+    with lab.kernel() as kernel:
+        return kernel.active_charter.charter.digest
+
+
+def judged(lab, session):
+    """Return the decisions of the session: all calls, and those that were derived again with the same result."""
+    report = lab.verify(session)
+    assert report.sound, report
+    return report.decisions.calls, report.decisions.same
+
+
+def test_decisions_before_and_after_an_approval_follow_from_the_record(office):
+    session = suspended(office)
+    assert judged(office, session) == (2, 2)
+    answered(office, session)
+    assert isinstance(resume(office, session), Ok)
+    assert judged(office, session) == (3, 3)
+
+
+def test_refusal_of_a_suspended_call_is_an_ask_under_the_charter_of_its_request(office):
+    session = suspended(office)
+    answered(office, session, approve=False)
+    policy(office, REST)
+    resume(office, session, accept_charter=digest(office))
+    assert office.one("tool.denied", session).payload["code"] == "APPROVAL_REFUSED"
+    assert judged(office, session) == (3, 3)
+
+
+def test_calls_after_a_resume_are_judged_under_the_charter_that_it_names(office, did):
+    session = suspended(office)
+    policy(office, {**LARGE, "then": "deny"}, REST)
+    got = resume(office, session, accept_charter=digest(office))
+    assert isinstance(got, Err)
+    assert got.error.code == "GATE_DENIED"
+    assert did == [1]
+    assert judged(office, session) == (3, 3)
+
+
+def test_charter_that_a_resume_names_needs_a_record(office, tmp_path):
+    """The workspace ledger records every charter that came into force, also one that only a resume names."""
+    session = suspended(office)
+    policy(office, {**LARGE, "then": "deny"}, REST)
+    later = digest(office)
+    resume(office, session, accept_charter=later)
+    assert not check_charters(office.state, [session]).gaps
+    copy = shutil.copytree(office.state, tmp_path / "copy")
+    own = copy / "workspace/.events.jsonl"
+    own.write_text(own.read_text().replace(later, "0" * 64))
+    assert later in str(check_charters(copy, [session]).gaps)
+
+
+def test_gate_that_reads_the_state_of_nested_runs_is_derived_again(lab):
+    lab.tool("pay", lambda args, ctx: {}, effects="write")
+    lab.policy("watch", lambda call: ALLOW, reads=frozenset({"context.state"}))
+    lab.skill("clerk", allows="pay inner", triggers="hello")
+    lab.flow("inner", lambda args, run: (run.call("pay", {}) and None) or "in")
+    lab.flow("work", lambda args, run: (run.call("inner", {}) and run.call("pay", {}) and None) or "out")
+    with lab.session("run") as session:
+        assert isinstance(session.run("hello"), Ok)
+    report = lab.verify(session)
+    assert report.sound, report
+    assert not report.decisions.unchecked
