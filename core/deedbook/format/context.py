@@ -476,18 +476,48 @@ def load(path: Path, ledger: Path | None = None) -> RunContext:
     return context
 
 
+def read_contexts(ledger: Path) -> tuple[RunContexts, str]:
+    """Return the contexts of the *ledger*, and its head, after checking each line as `load` does."""
+    fold = ContextFold()
+    contexts, head = fold.start(), ""
+    with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as lines:
+        for line in _check_lines(lines, ledger):
+            contexts = fold.step(contexts, line.event) if line.event else contexts
+            head = line.hash
+    return contexts, head
+
+
 def _bundle(context: RunContext, head: str) -> bytes:
     return encode({"schema_version": "v2", "head": head, "context": context.as_json()})
 
 
+def read_bundle(path: Path) -> dict[str, Any]:
+    """Return the context that the bundle at *path* states, as JSON; it is compared with nothing.
+
+    Raises `LedgerError` (``LEDGER_UNSOUND``) for a file that is no bundle.
+    """
+    with Folder.at(path.parent) as folder:
+        bundle, _ = _parse_bundle(folder.read(path.name, limit=MAX_BYTES), path)
+    stated: dict[str, Any] = bundle["context"]
+    return stated
+
+
 def _head(raw: bytes, path: Path) -> tuple[str, str]:
     """Return the head and the run that a bundle names."""
+    bundle, run = _parse_bundle(raw, path)
+    return str(bundle["head"]), run
+
+
+def _parse_bundle(raw: bytes, path: Path) -> tuple[dict[str, Any], str]:
+    """Return a bundle, and the run of its context."""
     told = _unsound("not a bundle of a context; expected an object with a head and a context", place=str(path))
     try:
         bundle = parse_payload(raw)
         if bundle["schema_version"] != "v2":
             raise _unsound("a bundle of another version; save it again with this version", place=str(path))
-        return str(bundle["head"]), str(bundle["context"]["run"])
+        if not isinstance(bundle["head"], str) or not isinstance(bundle["context"]["run"], str):
+            raise told
+        return bundle, bundle["context"]["run"]
     except IntakeError as problem:
         raise LedgerError(*told.errors, problem.error) from None
     except (KeyError, TypeError):

@@ -14,7 +14,6 @@ from deedbook_flow_review import Review
 
 RUN = "a" * 16
 SKILL = Skill("greet", "Greets somebody.", "# Greet\n\nUse echo.", frozenset({"echo"}))
-RUN = "f" * 16
 LINES = SimpleNamespace(
     directive={"intent": "greet Ada", "constraints": ["be brief"], "needs_advisor": False, "schema_version": "v1"},
     plan={

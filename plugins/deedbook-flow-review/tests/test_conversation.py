@@ -6,7 +6,6 @@ import pytest
 
 from deedbook.contract import Failed
 
-AFTER = "the worker was not done after {} turns, which is the limit"
 MALFORMED = "MALFORMED_AGENT_MESSAGE"
 
 
