@@ -4,6 +4,7 @@ from .acting import FlowContract, ProviderContract, ToolContract
 from .data import PackContract, SkillLoaderContract
 from .examples import ANYTHING, Asked, Example
 from .gates import HookContract, PolicyContract
+from .hosted import HostedProviderContract
 from .lab import Lab
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Example",
     "FlowContract",
     "HookContract",
+    "HostedProviderContract",
     "Lab",
     "PackContract",
     "PolicyContract",
