@@ -1,6 +1,7 @@
 """The provider ``gemini``: one request to ``:generateContent``, or ``:streamGenerateContent``."""
 
 import re
+import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,8 +57,9 @@ class Gemini(HttpProvider):
             "base_url": self._settings.base_url,
             "api_version": VERSION,
             "httpx_async_client": client,
-            # never used: one that the SDK makes would read certificates where the environment says
+            # never used: what the SDK makes instead reads certificates where the environment says
             "httpx_client": httpx2.Client(transport=httpx2.BaseTransport(), trust_env=False),
+            "async_client_args": {"ssl": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)},
             "retry_options": {"attempts": 1},
             "timeout": max(1, int((limit.read or 0) * 1000)),
             **({"extra_body": dict(self._settings.extra)} if self._settings.extra else {}),

@@ -54,7 +54,8 @@ class Exchange:
         limit = httpx2.Timeout(min(seconds, SILENCE), connect=min(seconds, CONNECT))
         try:
             async with asyncio.timeout(min(seconds, LONGEST)):
-                transport = _Guarded(httpx2.AsyncHTTPTransport(trust_env=False), self)
+                inner = httpx2.AsyncHTTPTransport(trust_env=False)
+                transport = _Guarded(inner, self, httpx2.URL(endpoint.base_url))
                 async with httpx2.AsyncClient(
                     transport=transport, trust_env=False, follow_redirects=False, timeout=limit
                 ) as client:
@@ -74,9 +75,10 @@ class Exchange:
 def read_json(raw: bytes, why: str) -> Json:
     """Return parsed JSON; what intake refuses is a `Trouble` that begins with *why*."""
     try:
-        return parse(raw)
+        found: Json = parse(raw)
     except IntakeError as problem:
         raise Trouble(f"{why}: {problem}", again=True, code=problem.error.code) from None
+    return found
 
 
 def explained(problem: BaseException, endpoint: Endpoint) -> Trouble:
@@ -114,17 +116,21 @@ def _error_body(raw: bytes) -> object:
 
 
 class _Guarded(httpx2.AsyncBaseTransport):
-    """The way out: one request, exactly the exchange's headers, and no answer that is too large."""
+    """The way out: one request to one address, exactly the exchange's headers, and no answer that is too large."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, exchange: Exchange) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, exchange: Exchange, address: httpx2.URL) -> None:
         self._inner = inner
         self._exchange = exchange
+        self._address = address
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request."""
         exchange = self._exchange
         if exchange.sent:
             raise Trouble("the SDK tried to send a second request, which providers do not")
+        to, wanted = request.url, self._address
+        if (to.scheme, to.host, to.port) != (wanted.scheme, wanted.host, wanted.port):
+            raise Trouble(f"the SDK tried to send the request to {to.host} instead of {wanted.host}")
         exchange.sent = True
         framing = {name: request.headers[name] for name in ("host", "content-length")}
         sent = httpx2.Request(
