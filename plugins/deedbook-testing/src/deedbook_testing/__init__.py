@@ -4,6 +4,7 @@ from .acting import FlowContract, ProviderContract, ToolContract
 from .data import PackContract, SkillLoaderContract
 from .examples import ANYTHING, Asked, Example
 from .gates import HookContract, PolicyContract
+from .hosted import HostedProviderContract
 from .lab import Lab
 from .modes import FlowModesContract
 
@@ -14,6 +15,7 @@ __all__ = [
     "FlowContract",
     "FlowModesContract",
     "HookContract",
+    "HostedProviderContract",
     "Lab",
     "PackContract",
     "PolicyContract",

@@ -1,0 +1,5 @@
+"""The model provider ``anthropic``: the Messages API, through the official SDK."""
+
+from .provider import Anthropic
+
+__all__ = ["Anthropic"]

@@ -1,0 +1,77 @@
+"""From a message of the API to ``completion_response_v2``."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from deedbook import Object
+from deedbook_provider_http.names import Names
+from deedbook_provider_http.reply import (
+    asked_estimate,
+    calls_of,
+    count,
+    estimate,
+    obj,
+    objects,
+    response,
+    text_of,
+    tool_call,
+    unclear,
+    usage_of,
+)
+
+_REASONS: Final = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "refusal": "safety",
+}
+_UNSEEN: Final = frozenset({"thinking", "redacted_thinking"})
+"""Blocks that are no part of the answer."""
+
+
+def read(message: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
+    """Return the response that a *message*, as parsed from JSON, is to *request*."""
+    told = message.get("stop_reason")
+    if not isinstance(told, str) or told not in _REASONS:
+        unclear(f"the answer has the stop_reason {str(told)[:40]!r}; known are {', '.join(_REASONS)}")
+    texts, uses = [], []
+    for block in objects(message.get("content"), "the message's content is no list of blocks"):
+        kind = block.get("type")
+        if kind == "text":
+            texts.append(text_of(block.get("text"), "the text of a block is no text"))
+        elif kind == "tool_use":
+            uses.append(block)
+        elif kind not in _UNSEEN:
+            unclear(f"the message holds a block of the type {str(kind)[:40]!r}, which was not asked for")
+
+    def call(use: Object, number: int) -> Object:
+        return tool_call(request, names, use.get("name"), use.get("input"), given=use.get("id"), number=number)
+
+    text, reason = "".join(texts), _REASONS[told]
+    return response(
+        request,
+        text=text,
+        calls=calls_of(reason, uses, call),
+        reason=reason,
+        usage=_usage(message, request, text, prices),
+        model=message.get("model"),
+    )
+
+
+def _usage(message: Object, request: Object, text: str, prices: Mapping[str, float] | None) -> Object:
+    """Return what was used; the API counts what its cache gave and took apart from the rest."""
+    told = message.get("usage")
+    told = {} if told is None else obj(told, "the usage is no JSON object")
+    fresh, written = count(told, "input_tokens"), count(told, "output_tokens")
+    cached = count(told, "cache_read_input_tokens") or 0
+    kept = count(told, "cache_creation_input_tokens") or 0
+    read_ = asked_estimate(request) if fresh is None else fresh + cached + kept
+    return usage_of(
+        read=read_,
+        written=estimate(text) if written is None else written,
+        prices=prices,
+        cached=0 if fresh is None else cached,
+        kept=0 if fresh is None else kept,
+    )

@@ -1,0 +1,84 @@
+"""From ``completion_request_v2`` to the body of a request to ``/v1/messages``."""
+
+from typing import Any, Final
+
+from deedbook import Object
+from deedbook_provider_http import Settings, Trouble
+from deedbook_provider_http.functions import SchemaOf, description, form_in_words, output_limit, parameters
+from deedbook_provider_http.names import Names
+from deedbook_provider_http.schemas import strictly
+
+MAX_TOKENS: Final = 8192
+"""The limit of tokens where neither the request nor the settings give one: the API wants one."""
+
+
+def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
+    """Return the body; ``extra`` and what makes it a stream are added when it is sent."""
+    made: dict[str, Any] = {
+        "model": request["model"],
+        "max_tokens": output_limit(request, settings.max_output_tokens) or MAX_TOKENS,
+        "messages": _turns(request, names),
+    }
+    system = [message["content"] for message in request["messages"] if message["role"] == "system"]
+    if request.get("tools"):
+        made["tools"] = [_tool(tool, names) for tool in request["tools"]]
+    temperature = request.get("temperature", settings.temperature)
+    if temperature is not None:
+        made["temperature"] = temperature
+    wanted = request.get("response_schema")
+    if wanted:
+        schema = schema_of(wanted)
+        narrowed = strictly(schema, counts=False) if settings.structured == "json_schema" else None
+        if narrowed is None:
+            system.append(form_in_words(wanted, schema))
+        else:
+            made["output_config"] = {"format": {"type": "json_schema", "schema": narrowed}}
+    told = "\n\n".join(part for part in system if part)
+    return {**made, "system": told} if told else made
+
+
+def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
+    """Return the conversation in turns of user and assistant; results of tools are the user's, before any text."""
+    ids = Names(call["id"] for message in request["messages"] for call in message.get("tool_calls", ()))
+    turns: list[dict[str, Any]] = []
+    for message in request["messages"]:
+        if message["role"] == "system":
+            continue
+        role = "assistant" if message["role"] == "assistant" else "user"
+        blocks = _blocks(message, names, ids)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        elif blocks:
+            turns.append({"role": role, "content": blocks})
+    for turn in turns:
+        turn["content"].sort(key=lambda block: block["type"] != "tool_result")
+    if not turns:
+        raise Trouble("the request has no message of a user, which the Messages API wants")
+    return turns
+
+
+def _blocks(message: Object, names: Names, ids: Names) -> list[dict[str, Any]]:
+    """Return a message's blocks; a text without characters is left out, because the API refuses it."""
+    if message["role"] == "tool":
+        return [_result(message, ids)]
+    text = [{"type": "text", "text": message["content"]}] if message["content"] else []
+    return [*text, *(_call(call, names, ids) for call in message.get("tool_calls", ()))]
+
+
+def _result(message: Object, ids: Names) -> dict[str, Any]:
+    if "tool_call_id" not in message:
+        raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
+    answered = message["tool_call_id"]
+    if not ids.knows(answered):
+        raise Trouble(f"a tool message answers the call {answered[:80]!r}, which no message before it makes")
+    return {"type": "tool_result", "tool_use_id": ids.sent(answered), "content": message["content"]}
+
+
+def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:
+    return {"type": "tool_use", "id": ids.sent(call["id"]), "name": names.sent(call["name"]), "input": call["args"]}
+
+
+def _tool(tool: Object, names: Names) -> dict[str, Any]:
+    told = description(tool, names)
+    function = {"name": names.sent(tool["name"]), "input_schema": parameters(tool)}
+    return {**function, "description": told} if told else function

@@ -1,0 +1,126 @@
+"""From ``completion_request_v2`` to the body of a request to ``:generateContent``."""
+
+from typing import Any, Final
+
+from deedbook import IntakeError, Object, parse
+from deedbook_provider_http import Settings, Trouble
+from deedbook_provider_http.functions import (
+    SchemaOf,
+    callers,
+    description,
+    form_in_words,
+    output_limit,
+    parameters,
+)
+from deedbook_provider_http.names import Names
+from deedbook_provider_http.schemas import reduced
+
+from . import signatures
+
+KEYWORDS: Final = frozenset(
+    (
+        "$anchor", "$defs", "$id", "$ref", "additionalProperties", "anyOf", "description", "enum", "format", "items",
+        "maxItems", "maximum", "minItems", "minimum", "oneOf", "prefixItems", "properties", "required", "title", "type",
+    )
+)  # fmt: skip
+"""What the API knows of JSON Schema."""
+
+
+def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
+    """Return the body; ``extra`` is added when it is sent."""
+    made: dict[str, Any] = {"contents": _contents(request, names)}
+    system = [message["content"] for message in request["messages"] if message["role"] == "system"]
+    config: dict[str, Any] = {}
+    temperature = request.get("temperature", settings.temperature)
+    if temperature is not None:
+        config["temperature"] = temperature
+    limit = output_limit(request, settings.max_output_tokens)
+    if limit is not None:
+        config["maxOutputTokens"] = limit
+    if request.get("tools"):
+        made["tools"] = [{"functionDeclarations": [_function(tool, names) for tool in request["tools"]]}]
+    wanted = request.get("response_schema")
+    if wanted:
+        schema = schema_of(wanted)
+        # with functions the API of many models takes no form: the model could not ask for a tool any more
+        way = "none" if "tools" in made else settings.structured
+        config |= _form(schema, way)
+        if way != "json_schema":
+            system.append(form_in_words(wanted, schema))
+    instructions = "\n\n".join(part for part in system if part)
+    if instructions:
+        made["systemInstruction"] = {"parts": [{"text": instructions}]}
+    return {**made, "generationConfig": config} if config else made
+
+
+def _form(schema: Object, way: str) -> dict[str, Any]:
+    if way == "none":
+        return {}
+    form = {"responseMimeType": "application/json"}
+    return {**form, "responseJsonSchema": _known(schema)} if way == "json_schema" else form
+
+
+def _known(schema: Object) -> dict[str, Any]:
+    """Return a schema as far as the API knows it; the kernel checks the answer by the whole one."""
+    return {key: value for key, value in reduced(schema, KEYWORDS).items() if key != "$id"}
+
+
+def _contents(request: Object, names: Names) -> list[dict[str, Any]]:
+    """Return the conversation in turns of user and model; results of tools are the user's."""
+    calls = callers(request)
+    turns: list[dict[str, Any]] = []
+    for message in request["messages"]:
+        if message["role"] == "system":
+            continue
+        role = "model" if message["role"] == "assistant" else "user"
+        parts = _parts(message, names, calls)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["parts"] += parts
+        elif parts:
+            turns.append({"role": role, "parts": parts})
+    if not turns:
+        raise Trouble("the request has no message of a user, which the Gemini API wants")
+    return turns
+
+
+def _parts(message: Object, names: Names, calls: dict[str, Object]) -> list[dict[str, Any]]:
+    if message["role"] == "tool":
+        return [_result(message, names, calls)]
+    text = [{"text": message["content"]}] if message["content"] else []
+    made = [_call(call, names) for call in message.get("tool_calls", ())]
+    for part in made[1:]:  # of parallel calls, only the first one has to be signed
+        if part.get("thoughtSignature") == signatures.FOREIGN:
+            del part["thoughtSignature"]
+    return [*text, *made]
+
+
+def _call(call: Object, names: Names) -> dict[str, Any]:
+    own, signature = signatures.told(call["id"])
+    function = {"name": names.sent(call["name"]), "args": call["args"], **({"id": own} if own else {})}
+    return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
+
+
+def _result(message: Object, names: Names, calls: dict[str, Object]) -> dict[str, Any]:
+    if "tool_call_id" not in message:
+        raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
+    call_id = message["tool_call_id"]
+    if call_id not in calls:
+        raise Trouble(f"a tool message answers the call {call_id[:80]!r}, which no message before it makes")
+    own, _ = signatures.told(call_id)
+    answered = {"name": names.sent(calls[call_id]["name"]), "response": _object(message["content"])}
+    return {"functionResponse": {**answered, **({"id": own} if own else {})}}
+
+
+def _object(content: str) -> dict[str, Any]:
+    """Return a result as the object that the API wants."""
+    try:
+        found = parse(content)
+    except IntakeError:
+        found = content
+    return found if isinstance(found, dict) else {"result": found}
+
+
+def _function(tool: Object, names: Names) -> dict[str, Any]:
+    told = description(tool, names)
+    function = {"name": names.sent(tool["name"]), "parametersJsonSchema": _known(parameters(tool))}
+    return {**function, "description": told} if told else function

@@ -1,0 +1,191 @@
+"""One request and its answer as bytes, whatever an SDK makes of them.
+
+An SDK gets an HTTP client that sends one request with exactly our headers, follows no redirect, takes nothing from the
+environment, and lets no more than `MAX_BYTES` through. What the answer holds is read here, not by the SDK: SDKs take
+JSON that intake refuses, and none of their objects has to leave the provider.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final
+
+import httpx2
+
+from deedbook import IntakeError, Json, NotJsonError, parse
+
+from .trouble import Endpoint, Trouble
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""How much an answer may hold, a whole stream included."""
+SILENCE: Final = 600.0
+"""Seconds to wait for the next bytes where the call itself has no limit."""
+LONGEST: Final = 3600.0
+"""Seconds that a whole answer may take where the call itself has no limit."""
+CONNECT: Final = 10.0
+"""Seconds to wait for a connection."""
+
+Send = Callable[[httpx2.AsyncClient, httpx2.Timeout], Awaitable[None]]
+Refused = Callable[[int, Mapping[str, str], object], Trouble]
+
+
+class Exchange:
+    """One request, sent with exactly *headers*, and its answer, which has to have the content type *kind*.
+
+    *take* gets the bytes of a good answer as they arrive.
+    """
+
+    def __init__(self, headers: Mapping[str, str], kind: str, take: Callable[[bytes], None] | None = None) -> None:
+        self.headers = headers
+        self.kind = kind
+        self.take = take
+        self.sent = False
+        self.ended = False
+        self.status: int | None = None
+        self.answer_headers: Mapping[str, str] = {}
+        self.body = bytearray()
+
+    @property
+    def good(self) -> bool:
+        """Whether the endpoint answers, and not with an error."""
+        return self.status is not None and 200 <= self.status < 300
+
+    async def run(self, send: Send, endpoint: Endpoint, seconds: float, refused: Refused) -> None:
+        """Let *send* send the request, within *seconds*; raises `Trouble` unless a whole good answer came."""
+        limit = httpx2.Timeout(min(seconds, SILENCE), connect=min(seconds, CONNECT))
+        try:
+            async with asyncio.timeout(min(seconds, LONGEST)):
+                inner = httpx2.AsyncHTTPTransport(trust_env=False)
+                transport = _Guarded(inner, self, httpx2.URL(endpoint.base_url))
+                async with httpx2.AsyncClient(
+                    transport=transport, trust_env=False, follow_redirects=False, timeout=limit
+                ) as client:
+                    await send(client, limit)
+        except Trouble:
+            raise
+        except Exception as problem:  # noqa: BLE001 - whatever an SDK raises, the caller learns it in our words
+            if not self.ended:
+                raise explained(problem, endpoint) from None
+        if self.good and self.ended:
+            return
+        if self.ended and self.status is not None:
+            raise refused(self.status, self.answer_headers, _error_body(bytes(self.body)))
+        raise Trouble(f"{endpoint.base_url}: the SDK sent nothing, or did not read the answer")
+
+
+def read_json(raw: bytes, why: str) -> Json:
+    """Return parsed JSON; what intake refuses is a `Trouble` that begins with *why*."""
+    try:
+        found: Json = parse(raw)
+    except IntakeError as problem:
+        raise Trouble(f"{why}: {problem}", again=True, code=problem.error.code) from None
+    return found
+
+
+def explained(problem: BaseException, endpoint: Endpoint) -> Trouble:
+    """Return what went wrong before a whole answer was there, by the HTTP library's exception behind *problem*."""
+    causes = [*_chain(problem)]
+    for each in causes:
+        if isinstance(each, Trouble):
+            return each
+    if any(isinstance(each, httpx2.TimeoutException | TimeoutError) for each in causes):
+        return Trouble(f"{endpoint.base_url} did not answer in time; raise the model's timeout_ms", again=True)
+    for each in causes:
+        if isinstance(each, httpx2.TransportError):
+            cause = endpoint.words(each.__cause__ or each)
+            why = f"cannot be reached, or cut the connection ({cause}); see whether it runs and base_url is right"
+            return Trouble(f"{endpoint.base_url} {why}", again=True)
+    return Trouble(f"{endpoint.base_url}: {type(problem).__name__}: {endpoint.words(problem)}")
+
+
+def _chain(problem: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while problem is not None and problem not in found:
+        found.append(problem)
+        problem = problem.__cause__ or problem.__context__
+    return found
+
+
+def _error_body(raw: bytes) -> object:
+    """Return the body of a refusal, as intake reads it; SDKs have their own opinion of what is JSON."""
+    try:
+        return parse(raw)
+    except NotJsonError:
+        return raw.decode(errors="replace")
+    except IntakeError as refused:
+        return f"with an error that is refused: {refused}"
+
+
+class _Guarded(httpx2.AsyncBaseTransport):
+    """The way out: one request to one address, exactly the exchange's headers, and no answer that is too large."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, exchange: Exchange, address: httpx2.URL) -> None:
+        self._inner = inner
+        self._exchange = exchange
+        self._address = address
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request."""
+        exchange = self._exchange
+        if exchange.sent:
+            raise Trouble("the SDK tried to send a second request, which providers do not")
+        to, wanted = request.url, self._address
+        if (to.scheme, to.host, to.port) != (wanted.scheme, wanted.host, wanted.port):
+            raise Trouble(f"the SDK tried to send the request to {to.host} instead of {wanted.host}")
+        exchange.sent = True
+        framing = {name: request.headers[name] for name in ("host", "content-length")}
+        sent = httpx2.Request(
+            request.method,
+            request.url,
+            headers={**framing, **exchange.headers},
+            stream=request.stream,
+            extensions=request.extensions,
+        )
+        response = await self._inner.handle_async_request(sent)
+        try:
+            _check(response, exchange)
+        except Trouble:
+            await response.aclose()
+            raise
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Tapped(response.stream, exchange)
+        return response
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._inner.aclose()
+
+
+def _check(response: httpx2.Response, exchange: Exchange) -> None:
+    exchange.status, exchange.answer_headers = response.status_code, response.headers
+    coding = response.headers.get("content-encoding", "identity")
+    if coding.lower() != "identity":
+        raise Trouble(f"the endpoint answers with {coding[:40]!r} encoding, which was not asked for")
+    given = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if exchange.good and given != exchange.kind:
+        why = f"the endpoint answers with {given[:80] or 'no content type'} instead of {exchange.kind}"
+        raise Trouble(f"{why}; see whether base_url is an address of this protocol, and stream: what it can do")
+
+
+class _Tapped(httpx2.AsyncByteStream):
+    """A body of at most `MAX_BYTES`, which the exchange reads before the SDK does."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, exchange: Exchange) -> None:
+        self._inner = inner
+        self._exchange = exchange
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        exchange, held = self._exchange, 0
+        async for chunk in self._inner:
+            held += len(chunk)
+            if held > MAX_BYTES:
+                raise Trouble(f"the endpoint's answer is larger than {MAX_BYTES} bytes")
+            if exchange.good and exchange.take is not None:
+                exchange.take(chunk)
+            else:
+                exchange.body += chunk
+            yield chunk
+        exchange.ended = True
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._inner.aclose()

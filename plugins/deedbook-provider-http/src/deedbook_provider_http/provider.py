@@ -1,0 +1,182 @@
+"""A provider over HTTP: one request, one answer, and every failure in words that say what to do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from deedbook import Ctx, Failed, Host, Object, Secret
+
+from .functions import names_of
+from .names import Names
+from .reply import obj
+from .settings import Settings
+from .stream import KINDS, EventStream, Form
+from .trouble import Endpoint, Trouble
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class Merged(Protocol):
+    """The events of a stream, put together to the document that would have come without a stream."""
+
+    def add(self, event: Object, /) -> str:
+        """Take one event; return the text that it adds, for the person who watches. Raises `Trouble`."""
+
+    def document(self) -> Object:
+        """Return the whole; raises `Trouble` if the stream ended before its answer did."""
+
+
+class HttpProvider(ABC):
+    """A model provider that asks an endpoint: ``completion_request_v2`` → ``completion_response_v2``.
+
+    A call sends one request and never a second one: whoever calls decides about asking again, by ``retryable``.
+    Everything that goes wrong is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for an answer that is not
+    acceptable JSON; a message names the secret, never the key.
+    """
+
+    agent: ClassVar[str]
+    """The distribution, sent as ``user-agent``."""
+    form: ClassVar[Form] = "sse"
+    """How a stream is cut into events."""
+    hint: ClassVar[str] = "structured and extra"
+    """The settings that a refused request may be due to."""
+
+    def __init__(self, settings: Settings, host: Host) -> None:
+        self._settings = settings
+        self._schema_of = host.schema
+        self._key = host.secret(settings.key) if settings.key else None
+        self._headers: dict[str, str | Secret] = {
+            name: host.secret(value["secret"]) if isinstance(value, Mapping) else value
+            for name, value in settings.headers.items()
+        }
+
+    async def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
+        """Ask the model."""
+        try:
+            names = names_of(request)
+            asked = self.question(request, names)
+            document = await self._document(request, asked, ctx)
+            return self.answer(document, request, names)
+        except Trouble as trouble:
+            raise Failed(trouble.code, trouble.told(), retryable=trouble.retryable) from None
+
+    # --- what a vendor's protocol says --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def authorization(self, key: str) -> dict[str, str]:
+        """Return the headers that carry *key*."""
+
+    @abstractmethod
+    def question(self, request: Object, names: Names) -> dict[str, Any]:
+        """Return the body of the request."""
+
+    @abstractmethod
+    async def send(self, question: Object, client: "httpx2.AsyncClient", limit: "httpx2.Timeout") -> None:
+        """Send the body through *client* and read the answer to its end; what it holds is read elsewhere."""
+
+    @abstractmethod
+    def merged(self) -> Merged:
+        """Return what puts a stream together."""
+
+    @abstractmethod
+    def answer(self, document: Object, request: Object, names: Names) -> dict[str, Any]:
+        """Return the response that a document, as parsed from JSON, is to *request*."""
+
+    def version(self) -> dict[str, str]:
+        """Return the headers that the protocol wants beside the usual ones."""
+        return {}
+
+    def refused(self, endpoint: Endpoint, status: int, headers: Mapping[str, str], body: object) -> Trouble:
+        """Return what an answer with an error's *status* means."""
+        return endpoint.refused(status, headers, body)
+
+    # --- the one request ----------------------------------------------------------------------------------------------
+
+    async def _document(self, request: Object, asked: Object, ctx: Ctx) -> Object:
+        if ctx.remaining() <= 0:
+            raise Trouble("no time is left to ask the model", again=True)
+        from .exchange import Exchange, read_json  # noqa: PLC0415 - the HTTP library takes long to import
+
+        endpoint = self._endpoint(request)
+        stream = _Watched(self.merged(), EventStream(self.form), endpoint, ctx) if self._settings.stream else None
+        kind = KINDS[self.form] if stream else "application/json"
+        headers = self._sent(kind)
+        exchange = Exchange(headers, kind, stream.take if stream else None)
+
+        async def send(client: "httpx2.AsyncClient", limit: "httpx2.Timeout") -> None:
+            await self.send(asked, client, limit)
+
+        def refused(status: int, given: Mapping[str, str], body: object) -> Trouble:
+            return self.refused(endpoint, status, given, body)
+
+        await exchange.run(send, endpoint, ctx.remaining(), refused)
+        if stream is not None:
+            return stream.document()
+        found = read_json(bytes(exchange.body), "the endpoint's answer is refused")
+        return obj(found, "the answer is no JSON object")
+
+    def _endpoint(self, request: Object) -> Endpoint:
+        secrets = (self._key, *self._headers.values())
+        hidden = tuple(secret.reveal() for secret in secrets if not isinstance(secret, str | None))
+        return Endpoint(self._settings.base_url, request["model"], self._settings.key, hidden, self.hint)
+
+    def _sent(self, kind: str) -> dict[str, str]:
+        """Return the headers, all of them."""
+        sent = {"accept": kind, "accept-encoding": "identity", "content-type": "application/json"}
+        sent |= {"user-agent": self.agent, **self.version()}
+        if self._key is not None:
+            sent |= self.authorization(_header(self._settings.key, self._key))
+        more = self._headers.items()
+        return sent | {name: value if isinstance(value, str) else _header(name, value) for name, value in more}
+
+
+class _Watched:
+    """A stream on its way: each event is parsed, put to the others, and its text shown."""
+
+    def __init__(self, merged: Merged, events: EventStream, endpoint: Endpoint, ctx: Ctx) -> None:
+        self._merged = merged
+        self._events = events
+        self._endpoint = endpoint
+        self._show: Callable[[str], None] = lambda text: ctx.progress({"text": text})
+
+    def take(self, chunk: bytes) -> None:
+        """Take bytes as they come; raises `Trouble`."""
+        for data in self._events.feed(chunk):
+            self._add(data)
+
+    def document(self) -> Object:
+        """Return the whole."""
+        for data in self._events.end():
+            self._add(data)
+        return self._merged.document()
+
+    def _add(self, data: bytes) -> None:
+        from .exchange import read_json  # noqa: PLC0415 - as above
+
+        event = obj(read_json(data, "the stream holds an event that is refused"), "the stream holds no JSON object")
+        if event.get("error"):
+            raise self._endpoint.broke_off(event)
+        text = self._merged.add(event)
+        if text:
+            self._show(text)
+
+
+def vendor_sdk(module: str, extra: str) -> Any:
+    """Import a vendor's SDK; *extra* is what to install if it is missing."""
+    try:
+        return import_module(module)
+    except ImportError as problem:
+        why = f"the SDK {module} cannot be imported ({problem}); run: pip install '{extra}'"
+        raise Trouble(why) from None
+
+
+def _header(name: str | None, secret: Secret) -> str:
+    """Return a secret's value, if a header may hold it: what the HTTP library says otherwise would quote it."""
+    value = secret.reveal()
+    if not value.isascii() or not value.isprintable() or value != value.strip():
+        raise Trouble(
+            f"the secret {name!r} holds a line end, a space at an end or another character that no header may"
+        )
+    return value

@@ -1,0 +1,126 @@
+"""The parts of ``completion_response_v2``; whatever is unclear is a `Trouble`, never a guess."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from deedbook import IntakeError, Object, parse
+
+from .names import Names
+from .trouble import Trouble
+
+_FENCED: Final = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL | re.IGNORECASE)
+_BYTES_PER_TOKEN: Final = 4
+
+
+def response(
+    request: Object, *, text: str, calls: Sequence[Object], reason: str, usage: Object, model: object
+) -> dict[str, Any]:
+    """Return the response, once its parts agree with each other."""
+    if calls:
+        reason = "tool_use"
+    if reason == "tool_use" and not calls:
+        unclear("the answer ends for tool calls and holds none")
+    if len({call["id"] for call in calls}) < len(calls):
+        unclear("two tool calls have the same id")
+    return {
+        "text": _unfenced(text) if request.get("response_schema") else text,
+        "tool_calls": list(calls),
+        "finish_reason": reason,
+        "usage": dict(usage),
+        "model": model if isinstance(model, str) and model else request["model"],
+        "schema_version": "v2",
+    }
+
+
+def calls_of(reason: str, uses: Sequence[Any], make: Callable[[Any, int], Object]) -> list[Object]:
+    """Return what *make* makes of each use of a tool and its number, if calls count after this *reason* to finish."""
+    if reason == "max_tokens" and uses:
+        raise Trouble("the answer was cut off in a tool call, at the limit of tokens; raise max_output_tokens")
+    return [] if reason == "safety" else [make(use, number) for number, use in enumerate(uses, 1)]
+
+
+def tool_call(request: Object, names: Names, name: object, args: object, *, given: object, number: int) -> Object:
+    """Return one call; *number* counts the answer's calls from 1 and makes an id if none is *given*."""
+    if not isinstance(name, str) or not name:
+        unclear("a tool call names no function")
+    before = sum(len(said.get("tool_calls", ())) for said in request["messages"])
+    call_id = given if isinstance(given, str) and given else f"call_{before + number}"
+    return {"id": call_id, "name": names.meant(name), "args": _arguments(args, name)}
+
+
+def _arguments(given: object, name: str) -> Object:
+    """Return a call's arguments; nothing at all stands for none, as some servers write it."""
+    if given is None or given == "":
+        return {}
+    try:
+        found = parse(given) if isinstance(given, str) else given
+    except IntakeError as problem:
+        why = f"the model's call of {name[:80]} has arguments that are refused: {problem}"
+        raise Trouble(why, retryable=True, code=problem.error.code) from None
+    return obj(found, f"the model's call of {name[:80]} has arguments that are no JSON object")
+
+
+def usage_of(*, read: int, written: int, prices: Mapping[str, float] | None, cached: int = 0, kept: int = 0) -> Object:
+    """Return what was used, and what it cost if there are *prices*.
+
+    *read* counts all tokens of the request; of these, *cached* came from the vendor's cache and *kept* went into it.
+    """
+    usage: dict[str, Any] = {"input_tokens": read, "output_tokens": written}
+    if prices is None:
+        return usage
+    fresh = prices["input_per_million"]
+    cost = (read - cached - kept) * fresh + written * prices["output_per_million"]
+    cost += cached * prices.get("cached_input_per_million", fresh)
+    cost += kept * prices.get("cache_write_per_million", fresh)
+    return {**usage, "cost_usd": round(cost / 1_000_000, 9)}
+
+
+def count(told: Mapping[str, Any], name: str) -> int | None:
+    """Return a number of tokens; ``None`` if the endpoint does not tell it. Anything but a count is refused."""
+    value = told.get(name)
+    if value is not None and (type(value) is not int or value < 0):
+        unclear(f"the usage has {str(value)[:40]!r} as its {name}, which is no number of tokens")
+    return value
+
+
+def estimate(*texts: str) -> int:
+    """Return about how many tokens *texts* are, so that budgets bind where an endpoint does not count."""
+    return -(-sum(len(text.encode()) for text in texts) // _BYTES_PER_TOKEN)
+
+
+def asked_estimate(request: Object) -> int:
+    """Return about how many tokens the request is."""
+    return estimate(*(message["content"] for message in request["messages"]))
+
+
+def obj(value: object, why: str) -> dict[str, Any]:
+    """Return *value* if it is a JSON object; otherwise raise `Trouble`."""
+    if not isinstance(value, dict):
+        unclear(why)
+    return value
+
+
+def objects(value: object, why: str) -> list[dict[str, Any]]:
+    """Return *value* if it is a list of JSON objects; otherwise raise `Trouble`."""
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        unclear(why)
+    return value
+
+
+def text_of(value: object, why: str) -> str:
+    """Return *value* if it is a text, ``""`` for nothing; otherwise raise `Trouble`."""
+    if value is not None and not isinstance(value, str):
+        unclear(why)
+    return value or ""
+
+
+def unclear(why: str) -> NoReturn:
+    """Raise that the answer is not what the protocol says."""
+    raise Trouble(f"the endpoint's answer is not what the protocol says: {why}", retryable=True)
+
+
+def _unfenced(text: str) -> str:
+    """Return the inside of a code fence that is all of *text*."""
+    found = _FENCED.fullmatch(text)
+    return found[1] if found and "```" not in found[1] else text

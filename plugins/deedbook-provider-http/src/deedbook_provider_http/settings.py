@@ -1,0 +1,99 @@
+"""What stands under ``with:`` of a model in a profile, as far as providers over HTTP agree on it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from deedbook import Object
+
+OURS: Final = frozenset(
+    (
+        "accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host",
+        "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
+    )
+)  # fmt: skip
+"""Headers that ``headers:`` may not set, in lower case: the provider or the protocol sets them."""
+
+_NAME: Final = {"type": "string", "minLength": 1}
+_PRICE: Final = {"type": "number", "minimum": 0}
+_HEADER: Final = {
+    "anyOf": [
+        {"type": "string", "pattern": "^[ -~]*$"},
+        {"type": "object", "required": ["secret"], "properties": {"secret": _NAME}, "additionalProperties": False},
+    ]
+}
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """The settings of one model, checked and complete. *prices* are US dollars for a million tokens."""
+
+    base_url: str
+    key: str | None = None
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    stream: bool = False
+    structured: str = "json_schema"
+    prices: Mapping[str, float] | None = None
+    headers: Mapping[str, Any] = attrs.field(factory=dict)
+    extra: Object = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, given: Object, *, base_url: str, own: Iterable[str] = ()) -> "Settings":
+        """Read settings that fit `settings_schema`; *base_url* is the default, *own* are further reserved headers.
+
+        Raises ``ValueError`` for what a schema cannot say.
+        """
+        made = cls(**{**given, "base_url": given.get("base_url", base_url).rstrip("/")})
+        reserved = OURS | {*own}
+        taken = [name for name in made.headers if name.lower() in reserved]
+        if taken:
+            raise ValueError(f"headers: {', '.join(taken)} cannot be set; the provider sets it (a key goes to key:)")
+        return made
+
+
+def settings_schema(
+    *, structured: Iterable[str], reserved: Iterable[str], prices: Iterable[str] = (), temperature: float | None = None
+) -> Object:
+    """Return the JSON Schema of the settings.
+
+    *structured* are the ways to ask for a form, the default first; *reserved* are the members of the body that
+    ``extra:`` may not set; *prices* are names of prices beside the usual three; *temperature* is the highest one.
+    """
+    ways = list(structured)
+    named = ("input_per_million", "cached_input_per_million", "output_per_million", *prices)
+    return {
+        "type": "object",
+        "properties": {
+            "base_url": {
+                "type": "string",
+                "pattern": r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+                "description": "Where the endpoint is; without it the vendor's own address.",
+            },
+            "key": {**_NAME, "description": "The name of the secret that holds the key."},
+            "temperature": {"type": "number", "minimum": 0} | ({} if temperature is None else {"maximum": temperature}),
+            "max_output_tokens": {"type": "integer", "minimum": 1},
+            "stream": {"type": "boolean", "default": False},
+            "structured": {"enum": ways, "default": ways[0]},
+            "prices": {
+                "type": "object",
+                "required": ["input_per_million", "output_per_million"],
+                "properties": dict.fromkeys(named, _PRICE),
+                "additionalProperties": False,
+                "description": "US dollars for a million tokens.",
+            },
+            "headers": {
+                "type": "object",
+                "propertyNames": {"pattern": "^[a-zA-Z0-9-]+$"},
+                "additionalProperties": _HEADER,
+                "description": "Sent with each request; a value may be {secret: NAME}.",
+            },
+            "extra": {
+                "type": "object",
+                "propertyNames": {"not": {"enum": sorted(reserved)}},
+                "description": "More members of the request's body, as the endpoint knows them.",
+            },
+        },
+        "additionalProperties": False,
+    }

@@ -1,0 +1,124 @@
+"""What an SDK may do with the HTTP client that it gets, and how bytes become events."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deedbook_provider_http import Endpoint, Trouble
+from deedbook_provider_http.exchange import Exchange
+from deedbook_provider_http.schemas import reduced, strictly
+from deedbook_provider_http.stream import EventStream
+from deedbook_testing.endpoints import Endpoint as Server
+from deedbook_testing.endpoints.server import document
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    made.always = lambda _: document({"ok": True})
+    yield made
+    made.close()
+
+
+def run(server, send, base_url=None):
+    endpoint = Endpoint(base_url or server.url, "m", None)
+    exchange = Exchange({"accept": "application/json"}, "application/json")
+    asyncio.run(exchange.run(send, endpoint, 30.0, endpoint.refused))
+    return exchange
+
+
+def test_request_has_exactly_the_headers_it_was_given(server):
+    async def send(client, limit):
+        await client.post(f"{server.url}/x", json={}, headers={"x-sdk": "1", "authorization": "Bearer env"})
+
+    assert run(server, send).body == b'{"ok": true}'
+    assert server.headers[0].keys() == {"accept", "host", "content-length"}
+
+
+def test_second_request_is_refused(server):
+    async def send(client, limit):
+        for _ in range(2):
+            await client.post(f"{server.url}/x", json={})
+
+    with pytest.raises(Trouble, match="tried to send a second request"):
+        run(server, send)
+    assert len(server.bodies) == 1
+
+
+def test_request_to_another_address_is_refused(server):
+    async def send(client, limit):
+        await client.post(f"{server.url}/x", json={})
+
+    with pytest.raises(Trouble, match=r"to 127\.0\.0\.1 instead of vendor\.example"):
+        run(server, send, "https://vendor.example/v1")
+    assert server.bodies == []
+
+
+def test_answer_that_was_not_read_is_no_answer(server):
+    async def send(client, limit):
+        async with client.stream("POST", f"{server.url}/x", json={}):
+            pass
+
+    with pytest.raises(Trouble, match="sent nothing, or did not read the answer"):
+        run(server, send)
+
+
+def test_sdk_that_fails_after_the_answer_does_no_harm(server):
+    async def send(client, limit):
+        await client.post(f"{server.url}/x", json={})
+        raise ValueError("this is no Pydantic model")
+
+    assert run(server, send).body == b'{"ok": true}'
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+LINE = st.binary(min_size=1, max_size=20).filter(lambda line: not {10, 13} & {*line} and line.strip())
+
+
+@given(st.lists(LINE, max_size=6), st.integers(1, 7), st.sampled_from([b"\n", b"\r\n"]))
+def test_events_are_the_same_however_the_bytes_are_cut(lines, size, end):
+    for form, whole in (("sse", b"".join(b"data: " + line + end + end for line in lines)), ("lines", end.join(lines))):
+        events = EventStream(form)
+        found = [each for at in range(0, len(whole), size) for each in events.feed(whole[at : at + size])]
+        assert [*found, *events.end()] == lines
+
+
+def test_server_sent_events_join_their_lines_and_drop_what_is_no_data():
+    events = EventStream("sse")
+    raw = b": ping\nevent: a\ndata: 1\ndata:2\nid: 7\n\nretry: 5\n\ndata\n\ndata: unfinished\n"
+    assert [*events.feed(raw), *events.end()] == [b"1\n2", b""]
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+SCHEMA = {
+    "$id": "x",
+    "type": "object",
+    "required": ["a"],
+    "properties": {
+        "a": {"const": "v1", "minLength": 1},
+        "required": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "x"}},
+    },
+    "additionalProperties": False,
+}
+
+
+def test_schema_is_reduced_to_what_a_vendor_knows_at_every_depth():
+    kept = frozenset({"type", "required", "properties", "items", "enum", "minItems"})
+    assert reduced(SCHEMA, kept) == {
+        "type": "object",
+        "required": ["a"],
+        "properties": {
+            "a": {"enum": ["v1"]},
+            "required": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+        },
+    }
+
+
+def test_strict_form_may_go_without_the_lengths_of_lists(kernel_schemas):
+    plan = kernel_schemas.document("plan_v1")
+    assert "minItems" in repr(strictly(plan))
+    assert "minItems" not in repr(strictly(plan, counts=False))

@@ -1,0 +1,53 @@
+"""From an answer of Ollama to ``completion_response_v2``."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from deedbook import Object
+from deedbook_provider_http.names import Names
+from deedbook_provider_http.reply import (
+    asked_estimate,
+    calls_of,
+    count,
+    estimate,
+    obj,
+    objects,
+    response,
+    text_of,
+    tool_call,
+    unclear,
+    usage_of,
+)
+
+_REASONS: Final = {"stop": "stop", "length": "max_tokens"}
+"""Ollama has no word for a stop of safety: a model that refuses says so in its text."""
+
+
+def read(answer: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
+    """Return the response that an *answer*, as parsed from JSON, is to *request*."""
+    if answer.get("done") is not True:
+        unclear("the answer is not done")
+    told = answer.get("done_reason", "stop")  # servers before 0.3.10 do not tell it
+    if not isinstance(told, str) or told not in _REASONS:
+        unclear(f"the answer has the done_reason {str(told)[:40]!r}; known are {', '.join(_REASONS)}")
+    message = obj(answer.get("message"), "the answer has no message")
+    text = text_of(message.get("content"), "the message's content is no text")
+    functions = objects(message.get("tool_calls") or [], "tool_calls is no list of objects")
+
+    def call(item: Object, number: int) -> Object:
+        function = obj(item.get("function"), "a tool call names no function")
+        name, args = function.get("name"), function.get("arguments")
+        return tool_call(request, names, name, args, given=item.get("id"), number=number)
+
+    asked, written = count(answer, "prompt_eval_count"), count(answer, "eval_count")
+    read_ = asked_estimate(request) if asked is None else asked
+    wrote = estimate(text) if written is None else written
+    reason = _REASONS[told]
+    return response(
+        request,
+        text=text,
+        calls=calls_of(reason, functions, call),
+        reason=reason,
+        usage=usage_of(read=read_, written=wrote, prices=prices),
+        model=answer.get("model"),
+    )

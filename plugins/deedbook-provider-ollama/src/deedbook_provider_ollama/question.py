@@ -1,0 +1,75 @@
+"""From ``completion_request_v2`` to the body of a request to ``/api/chat``."""
+
+from typing import Any
+
+from deedbook import Object
+from deedbook_provider_http import Settings, Trouble
+from deedbook_provider_http.functions import (
+    SchemaOf,
+    callers,
+    description,
+    form_in_words,
+    output_limit,
+    parameters,
+)
+from deedbook_provider_http.names import Names
+
+
+def body(request: Object, settings: Settings, options: Object, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
+    """Return the body. A conversation that is too long is an error: Ollama would forget its beginning instead."""
+    calls = callers(request)
+    messages = [_message(message, names, calls) for message in request["messages"]]
+    made: dict[str, Any] = {"model": request["model"], "stream": settings.stream, "truncate": False, "shift": False}
+    told = dict(options)
+    temperature = request.get("temperature", settings.temperature)
+    if temperature is not None:
+        told["temperature"] = temperature
+    limit = output_limit(request, settings.max_output_tokens)
+    if limit is not None:
+        told["num_predict"] = limit
+    if told:
+        made["options"] = told
+    if request.get("tools"):
+        made["tools"] = [_tool(tool, names) for tool in request["tools"]]
+    wanted = request.get("response_schema")
+    if wanted:
+        schema = schema_of(wanted)
+        way = "none" if "tools" in made else settings.structured  # a format would keep the model from asking for tools
+        if way != "none":
+            kept = {key: value for key, value in schema.items() if key not in ("$schema", "$id")}
+            made["format"] = kept if way == "json_schema" else "json"
+        if way != "json_schema":
+            messages = _instructed(messages, form_in_words(wanted, schema))
+    return {**made, "messages": messages}
+
+
+def _message(message: Object, names: Names, calls: dict[str, Object]) -> dict[str, Any]:
+    said = {"role": message["role"], "content": message["content"]}
+    if message["role"] == "tool":
+        if "tool_call_id" not in message:
+            raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
+        answered = calls.get(message["tool_call_id"])
+        if answered is None:
+            why = f"a tool message answers the call {message['tool_call_id'][:80]!r}, which no message before it makes"
+            raise Trouble(why)
+        return {**said, "tool_name": names.sent(answered["name"]), "tool_call_id": message["tool_call_id"]}
+    asked = [_call(call, names) for call in message.get("tool_calls", ())]
+    return {**said, "tool_calls": asked} if asked else said
+
+
+def _call(call: Object, names: Names) -> dict[str, Any]:
+    return {"id": call["id"], "function": {"name": names.sent(call["name"]), "arguments": call["args"]}}
+
+
+def _tool(tool: Object, names: Names) -> dict[str, Any]:
+    told = description(tool, names)
+    function = {"name": names.sent(tool["name"]), "parameters": parameters(tool)}
+    return {"type": "function", "function": function | ({"description": told} if told else {})}
+
+
+def _instructed(messages: list[dict[str, Any]], more: str) -> list[dict[str, Any]]:
+    """Return *messages* with *more* at the end of the first instructions."""
+    if messages[0]["role"] != "system":
+        return [{"role": "system", "content": more}, *messages]
+    first = {**messages[0], "content": f"{messages[0]['content'].rstrip()}\n\n{more}"}
+    return [first, *messages[1:]]

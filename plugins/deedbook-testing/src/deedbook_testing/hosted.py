@@ -1,0 +1,626 @@
+"""The contract of a provider that speaks a vendor's protocol, over real HTTP against a server of that protocol."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from itertools import repeat
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import pytest
+
+from deedbook.contract import Failed, Principal
+from deedbook.format.files import Folder
+from deedbook.format.schema import Schemas
+from deedbook.plugins.host import WorkspaceHost
+from deedbook.plugins.plugins import Offer
+
+from .acting import ProviderContract
+from .endpoints import Action, Asked, Endpoint, Handler, Protocol
+from .endpoints.server import FOREVER, cut_short, document, hang, stream
+from .examples import Example
+from .imports import modules_after
+from .lab import Lab
+
+KEY: Final = "sk-contract-0123456789"
+WAIT: Final = 20.0
+"""Seconds that a test waits for what has to happen."""
+DIRECTIVE: Final = {
+    "intent": "greet", "constraints": [], "needs_advisor": False, "needs_scaffolder": False, "schema_version": "v1",
+}  # fmt: skip
+TOOLS: Final[Sequence[Mapping[str, Any]]] = (
+    {"name": "git/commit", "description": "Commit.", "schema_in": {"type": "object", "properties": {"m": {}}}},
+    {"name": "echo", "schema_in": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}},
+    {"name": "git.commit", "description": "Another."},
+)
+PRICES: Final = {"input_per_million": 2, "output_per_million": 10}
+
+
+class WatchedCall:
+    """A call's context: so many *seconds* are left, and what is shown is kept."""
+
+    principal = Principal("agent:worker", "test")
+    session = "s"
+    idempotency_key = "k"
+
+    def __init__(self, seconds: float = FOREVER) -> None:
+        self.seconds = seconds
+        self.shown: list[Any] = []
+
+    def remaining(self) -> float:
+        """Return the seconds that are left."""
+        return self.seconds
+
+    def progress(self, delta: Any) -> None:
+        """Keep what is shown."""
+        self.shown.append(delta)
+
+
+Ask = Callable[..., dict[str, Any]]
+
+
+def user(text: str = "Hi", **more: Any) -> dict[str, Any]:
+    """Return a request with one message of a user."""
+    return {"messages": [{"role": "user", "content": text}], **more}
+
+
+class HostedProviderContract(ProviderContract):
+    """The contract of a provider for a vendor's protocol: what it sends, reads, shows, refuses and never says.
+
+    Give the `name` of the entry point and the `protocol`. *sdk* is the module of the vendor's SDK: without it, the
+    tests are skipped; *extra* is what installs it, where it is an extra. *once* are settings that keep the provider
+    from asking again, if it does so.
+    """
+
+    protocol: ClassVar[Protocol]
+    sdk: ClassVar[str | None] = None
+    extra: ClassVar[str | None] = None
+    once: ClassVar[Mapping[str, Any]] = {}
+    model = "model-x"
+    secrets: Mapping[str, str] = {"main": KEY}
+    bad_settings = ({"base_url": 1}, {"key": ["sk-in-the-open"]}, {"extra": {"messages": []}, "prices": {}})
+    examples = (Example(user("Fail."), fails="PROVIDER_ERROR"),)
+
+    # --- fixtures -----------------------------------------------------------------------------------------------------
+
+    @pytest.fixture(autouse=True)
+    def server(self) -> Iterator[Endpoint]:
+        """Run a server; what it was sent and should not have been fails the test."""
+        if self.sdk and find_spec(self.sdk.partition(".")[0]) is None:
+            pytest.skip(f"the SDK {self.sdk} is not installed")
+        server = Endpoint(self.protocol.faults)
+        server.always = self.usual
+        self.settings = {"base_url": self.protocol.address(server.url), "key": "main", **self.once}
+        yield server
+        server.close()
+        assert server.found == []
+
+    @pytest.fixture
+    def endpoint(self, server: Endpoint) -> Endpoint:
+        """Return a server that does what the test says."""
+        server.always = None
+        return server
+
+    @pytest.fixture
+    def provider(self, plugin: type[Any], kernel_schemas: Schemas, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+        """Return what makes the provider, with settings on top of the usual ones."""
+        with Folder.at(tmp_path) as folder:
+            host = WorkspaceHost(folder, ["."], [], {"main": KEY, "bad": "sk-line\n"}, kernel_schemas)
+            yield lambda **settings: plugin({**self._but_none(settings)}, host)
+
+    @pytest.fixture
+    def respond(self, provider: Callable[..., Any], kernel_schemas: Schemas) -> Ask:
+        """Return what sends a request through the provider, as the kernel does, and checks both ends."""
+
+        def asked(request: Any = "Hi", ctx: WatchedCall | None = None, **settings: Any) -> dict[str, Any]:
+            told = request if isinstance(request, dict) else user(request)
+            full = {"model": self.model, "schema_version": "v2", **told}
+            assert kernel_schemas.validator("completion_request_v2").violations(full) == ()
+            made: dict[str, Any] = asyncio.run(provider(**settings)(full, ctx or WatchedCall()))
+            assert kernel_schemas.validator("completion_response_v2").violations(made) == ()
+            assert _plain(made), "an object of the SDK has left the provider"
+            return made
+
+        return asked
+
+    def _but_none(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        merged = {**self.settings, **settings}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    @pytest.fixture
+    def failed(self, respond: Ask) -> Callable[..., Failed]:
+        """Return what sends a request that has to fail."""
+
+        def told(*args: Any, code: str = "PROVIDER_ERROR", **settings: Any) -> Failed:
+            with pytest.raises(Failed) as caught:
+                respond(*args, **settings)
+            assert (caught.value.code, KEY in str(caught.value)) == (code, False), str(caught.value)
+            return caught.value
+
+        return told
+
+    def usual(self, body: Any) -> Action:
+        """Return what the server does for the examples of every provider."""
+        if "Fail." in json.dumps(body):
+            return self.protocol.refusal("no such key", 401)
+        if body.get("tools"):
+            return self.protocol.answer("", [("echo", {"text": "hello"})])
+        return self.protocol.answer(json.dumps(DIRECTIVE) if "lead" in json.dumps(body).lower() else "hello")
+
+    def read_back(self, server: Endpoint, number: int = -1) -> Asked:
+        """Return a request as the vendor reads it."""
+        return self.protocol.asked(server.paths[number], server.bodies[number])
+
+    def expected(self, **more: Any) -> dict[str, Any]:
+        """Return the response to a plain answer."""
+        usage = {"input_tokens": 9, "output_tokens": 12}
+        plain = {"text": "", "tool_calls": [], "finish_reason": "stop", "usage": usage, "model": "model-2026"}
+        return {**plain, "schema_version": "v2", **more}
+
+    with_schema = Example({"messages": [{"role": "user", "content": "Lead."}], "response_schema": "lead_directive_v1"})
+
+    # --- requests and answers -----------------------------------------------------------------------------------------
+
+    def test_answers_a_text_with_usage_and_the_model_that_answered(self, endpoint: Endpoint, respond: Ask) -> None:
+        """The text, the counts and the model are the vendor's."""
+        endpoint.plays(self.protocol.answer("Grüß dich\u2028!"))
+        assert respond("Hi") == self.expected(text="Grüß dich\u2028!")
+        read = self.read_back(endpoint)
+        assert (read.model, read.said) == ("model-x", [("user", "Hi")])
+
+    def test_sends_system_prompts_and_settings(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Instructions arrive as such; a request's own temperature goes first; the lower limit of tokens holds."""
+        endpoint.plays(self.protocol.answer("ok"), self.protocol.answer("ok"))
+        messages = [{"role": "system", "content": "Be brief."}, *user("Hi")["messages"]]
+        respond({"messages": messages, "temperature": 0, "max_tokens": 50}, temperature=0.5, max_output_tokens=100)
+        respond(user(max_tokens=500), temperature=0.5, max_output_tokens=100)
+        first, second = self.read_back(endpoint, 0), self.read_back(endpoint, 1)
+        assert (first.system, first.temperature, first.limit) == ("Be brief.", 0, 50)
+        assert (second.system, second.temperature, second.limit) == ("", 0.5, 100)
+
+    def test_offers_tools_under_names_that_functions_may_have(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Ids of abilities are replaced without collision; their schemas arrive."""
+        endpoint.plays(self.protocol.answer("ok"))
+        respond(user(tools=TOOLS))
+        tools = self.read_back(endpoint).tools
+        assert sorted(tools) == ["echo", "git_commit", "git_commit_2"]
+        assert tools["git_commit"] == {"type": "object", "properties": {"m": {}}}
+
+    def test_reads_parallel_calls_under_the_abilities_own_names(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Several calls in one answer keep their order and have ids of their own."""
+        endpoint.plays(self.protocol.answer("Two.", [("git_commit", {"m": "one"}), ("git_commit_2", {})]))
+        made = respond(user(tools=TOOLS))
+        assert (made["finish_reason"], made["text"]) == ("tool_use", "Two.")
+        assert [(call["name"], call["args"]) for call in made["tool_calls"]] == [
+            ("git/commit", {"m": "one"}),
+            ("git.commit", {}),
+        ]
+        assert len({call["id"] for call in made["tool_calls"]}) == 2
+
+    def test_passes_on_a_tool_that_was_never_offered(self, endpoint: Endpoint, respond: Ask) -> None:
+        """The door denies it; the provider does not decide."""
+        endpoint.plays(self.protocol.answer("", [("rm_rf", {})]))
+        assert respond(user(tools=TOOLS))["tool_calls"][0]["name"] == "rm_rf"
+
+    def test_sends_calls_and_their_results_back(self, endpoint: Endpoint, respond: Ask) -> None:
+        """What the model asked for and what came of it arrive in their order, also of parallel calls."""
+        endpoint.plays(
+            self.protocol.answer("", [("git_commit", {"m": "grüße"}), ("echo", {"n": [1, None]})]),
+            self.protocol.answer("Done."),
+        )
+        begin = user("Go", tools=TOOLS)
+        asked = respond(begin)["tool_calls"]
+        results = [
+            {"role": "tool", "tool_call_id": call["id"], "content": f'{{"n":{n}}}'} for n, call in enumerate(asked)
+        ]
+        said = [*begin["messages"], {"role": "assistant", "content": "", "tool_calls": asked}, *results]
+        assert respond({"messages": said, "tools": TOOLS})["text"] == "Done."
+        assert self.read_back(endpoint).said == [
+            ("user", "Go"),
+            ("call", "git_commit", {"m": "grüße"}),
+            ("call", "echo", {"n": [1, None]}),
+            ("result", "git_commit", {"n": 0}),
+            ("result", "echo", {"n": 1}),
+        ]
+
+    def test_takes_over_a_conversation_of_another_provider(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Ids that another vendor gave, of any form, do no harm."""
+        endpoint.plays(self.protocol.answer("Done."))
+        calls = [{"id": f"fc:{n}/x y", "name": "echo", "args": {"n": n}} for n in range(2)]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": '{"ok":true}'} for call in calls]
+        said = [*user("Go")["messages"], {"role": "assistant", "content": "So.", "tool_calls": calls}, *results]
+        respond({"messages": said, "tools": TOOLS})
+        assert self.read_back(endpoint).said[1:4] == [
+            ("assistant", "So."), ("call", "echo", {"n": 0}), ("call", "echo", {"n": 1}),
+        ]  # fmt: skip
+
+    def test_refuses_a_result_that_answers_nothing(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """Nothing is sent."""
+        problem = failed({"messages": [{"role": "tool", "content": "{}"}]})
+        assert "no tool_call_id" in str(problem)
+        assert endpoint.bodies == []
+
+    def test_asks_for_a_form_by_its_schema(self, endpoint: Endpoint, respond: Ask, kernel_schemas: Schemas) -> None:
+        """The vendor is given the schema; a code fence around the whole answer is taken off."""
+        endpoint.plays(self.protocol.answer('```json\n{"a": 1}\n```\n'))
+        assert respond(user(response_schema="plan_v1"))["text"] == '{"a": 1}'
+        form = self.read_back(endpoint).form
+        wanted = kernel_schemas.document("plan_v1")
+        assert form["properties"].keys() == wanted["properties"].keys()
+        assert set(wanted["required"]) <= set(form["required"])
+
+    def test_asks_for_a_form_in_words_where_the_endpoint_knows_no_schemas(
+        self, endpoint: Endpoint, respond: Ask, kernel_schemas: Schemas
+    ) -> None:
+        """With ``structured: none`` the schema is at the end of the instructions."""
+        endpoint.plays(self.protocol.answer("{}"))
+        messages = [{"role": "system", "content": "You plan."}, *user("Go")["messages"]]
+        respond({"messages": messages, "response_schema": "plan_v1"}, structured="none")
+        read = self.read_back(endpoint)
+        assert read.system.startswith("You plan.\n\n# The form of your answer")
+        assert json.loads(read.system.partition("plan_v1:\n\n")[2]) == kernel_schemas.document("plan_v1")
+        assert read.form is None
+
+    def test_a_form_does_not_keep_the_model_from_its_tools(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Tools and a form in one request: both arrive, in a way that the protocol takes."""
+        endpoint.plays(self.protocol.answer("", [("echo", {})]))
+        made = respond(user(tools=TOOLS, response_schema="worker_report_v1"))
+        read = self.read_back(endpoint)
+        assert made["finish_reason"] == "tool_use"
+        assert "echo" in read.tools
+        assert (read.form or {}).get("properties", {}).get("output") or "worker_report_v1" in read.system
+
+    @pytest.mark.parametrize("reason", ["stop", "max_tokens", "safety"])
+    def test_finishes_for_the_contract_s_reasons(self, endpoint: Endpoint, respond: Ask, reason: str) -> None:
+        """The vendor's words become the contract's; what was said so far is kept."""
+        word = self.protocol.finishes[reason]
+        if word is None:
+            pytest.skip(f"the protocol has no word for {reason}")
+        endpoint.plays(self.protocol.answer("so far", finish=word), self.protocol.streamed(["so ", "far"], finish=word))
+        for streams in (False, True):
+            made = respond(stream=streams)
+            assert (made["finish_reason"], made["text"]) == (reason, "so far")
+
+    def test_refuses_a_call_that_was_cut_off(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """Half a call is no call."""
+        word = self.protocol.finishes["max_tokens"] or ""
+        endpoint.plays(self.protocol.answer("", [("echo", {})], finish=word))
+        assert "cut off in a tool call, at the limit of tokens" in str(failed(user(tools=TOOLS)))
+
+    def test_costs_what_the_prices_say(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Prices are settings: no vendor tells them."""
+        endpoint.plays(self.protocol.answer("x", usage=self.protocol.usage(1000, 200)))
+        used = respond(prices=PRICES)["usage"]
+        assert used == {"input_tokens": 1000, "output_tokens": 200, "cost_usd": 0.004}
+
+    def test_estimates_where_the_endpoint_does_not_count(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Budgets bind all the same: one token for four bytes."""
+        endpoint.plays(self.protocol.answer("12345", usage=self.protocol.usage(None, None)))
+        assert respond("123456789")["usage"] == {"input_tokens": 3, "output_tokens": 2}
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    def test_shows_a_stream_as_it_comes_and_answers_once(self, endpoint: Endpoint, respond: Ask) -> None:
+        """What is shown, joined, is the text of the one response."""
+        parts = ["Grüß", " dich\u2028\u0085", "!"]
+        endpoint.plays(self.protocol.streamed(parts))
+        here = WatchedCall()
+        assert respond("Hi", here, stream=True) == self.expected(text="".join(parts))
+        assert here.shown == [{"text": part} for part in parts]
+
+    def test_puts_the_calls_of_a_stream_together(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Pieces of arguments, and several calls."""
+        endpoint.plays(self.protocol.streamed(["Two."], [("git_commit", {"m": "ä"}), ("echo", {"n": [1]})]))
+        made = respond(user(tools=TOOLS), stream=True)
+        found = [(call["name"], call["args"]) for call in made["tool_calls"]]
+        assert found == [("git/commit", {"m": "ä"}), ("echo", {"n": [1]})]
+        assert (made["finish_reason"], made["usage"]["output_tokens"]) == ("tool_use", 12)
+
+    def test_reads_a_stream_byte_by_byte(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Where the network cuts it does not matter."""
+        whole = b"".join(self.protocol.events(["Grüß", " dich"], [("echo", {"n": 1})]))
+        pieces = [whole[at : at + 1] for at in range(len(whole))]
+        endpoint.plays(stream(pieces, kind=self.protocol.kind))
+        made = respond(user(tools=TOOLS), stream=True)
+        assert (made["text"], made["tool_calls"][0]["args"]) == ("Grüß dich", {"n": 1})
+
+    def test_a_stream_is_one_response_in_the_ledger(self, endpoint: Endpoint, workshop: Callable[..., Lab]) -> None:
+        """The pieces are shown, the whole is recorded, and the ledger is sound."""
+        endpoint.always = lambda _: self.protocol.streamed(["a", "b", "c"])
+        lab = workshop({**self.settings, "stream": True})
+        with lab.session() as session:
+            made = self.ask(session, self.plain)
+        assert made.value["text"] == "abc"  # type: ignore[union-attr]
+        (recorded,) = lab.all("llm.response")
+        assert recorded.payload["response"]["text"] == "abc"
+        assert lab.verify().sound
+
+    def test_half_a_stream_is_no_answer(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """Neither if it ends too early nor if the connection breaks."""
+        half = self.protocol.events(["so", " far"])[:-2]
+        kind = self.protocol.kind
+        endpoint.plays(stream(half, kind=kind), stream(half, kind=kind, cut=True))
+        early, broken = failed(stream=True), failed(stream=True)
+        assert "the stream ended before the answer was complete" in str(early)
+        assert "cut the connection" in str(broken)
+        assert early.retryable
+        assert broken.retryable
+
+    def test_says_what_broke_a_stream(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """An error in the midst of a stream is a failure."""
+        begun = self.protocol.events(["so"])[:1]
+        endpoint.plays(stream([*begun, self.protocol.error_event("the engine stopped")], kind=self.protocol.kind))
+        problem = failed(stream=True)
+        assert "broke off its stream: the engine stopped" in str(problem)
+        assert problem.retryable
+
+    def test_refuses_an_event_that_intake_refuses(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """A duplicate key, for one."""
+        bad = b'{"a": 1, "a": 2}\n'
+        line = bad if self.protocol.kind == "application/x-ndjson" else b"data: " + bad + b"\n"
+        endpoint.plays(stream([line], kind=self.protocol.kind))
+        assert failed(stream=True, code="INTAKE_REFUSED").retryable
+
+    # --- bad input ----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("case", ["no JSON", "cut JSON", "a key twice", "NaN", "not UTF-8", "too deep", "nothing"])
+    def test_refuses_what_intake_refuses(self, endpoint: Endpoint, failed: Callable[..., Failed], case: str) -> None:
+        """An answer that is not acceptable JSON is no answer; asking again is safe."""
+        whole = json.dumps(self.protocol.message("x", usage=self.protocol.usage(77, 12))).encode()
+        raw = {
+            "no JSON": b"<html>",
+            "cut JSON": whole[:-10],
+            "a key twice": b'{"model": "a", ' + whole[1:-1] + b', "model": "b"}',
+            "NaN": whole.replace(b"77", b"NaN"),
+            "not UTF-8": whole.replace(b"model-2026", b"\xff"),
+            "too deep": b"[" * 100_000,
+            "nothing": b"",
+        }[case]
+        endpoint.plays(document(raw))
+        assert failed(code="INTAKE_REFUSED").retryable
+
+    @pytest.mark.parametrize("read", [-1, "9", 1.5, True, {}])
+    def test_refuses_usage_that_is_no_count(self, endpoint: Endpoint, failed: Callable[..., Failed], read: Any) -> None:
+        """Wrong counts would unbind budgets."""
+        endpoint.plays(self.protocol.answer("x", usage=self.protocol.usage(read, 12)))
+        problem = failed()
+        assert "which is no number of tokens" in str(problem)
+        assert problem.retryable
+
+    def test_refuses_an_answer_of_another_shape(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """A list, nothing of the protocol, a reason that nobody knows."""
+        endpoint.plays(document([1]), document({"id": "x"}), self.protocol.answer("x", finish="tired"))
+        for _ in range(3):
+            assert failed().retryable
+
+    def test_refuses_arguments_that_are_no_object(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """The model's mistake is not passed on as a call."""
+        endpoint.plays(self.protocol.answer("", [("echo", [1])]))  # type: ignore[list-item]
+        problem = failed(user(tools=TOOLS))
+        assert "arguments" in str(problem)
+        assert problem.retryable
+
+    def test_refuses_ids_that_are_repeated(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """Nobody could tell which call a result answers."""
+        if not self.protocol.ids:
+            pytest.skip("the protocol gives calls no ids")
+        whole = json.dumps(self.protocol.message("", [("echo", {}), ("echo", {})]))
+        endpoint.plays(document(whole.replace("_1", "_0").encode()))
+        assert "two tool calls have the same id" in str(failed(user(tools=TOOLS)))
+
+    @pytest.mark.parametrize("streams", [False, True])
+    def test_refuses_another_content_type(
+        self, endpoint: Endpoint, failed: Callable[..., Failed], *, streams: bool
+    ) -> None:
+        """A page of a proxy is no answer."""
+        endpoint.plays(document(b"<html>", kind="text/html; charset=utf-8"))
+        problem = failed(stream=streams)
+        assert "answers with text/html instead of" in str(problem)
+        assert not problem.retryable
+
+    def test_refuses_an_answer_that_is_compressed(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """A small body can unpack to a large one."""
+        endpoint.plays(document(self.protocol.message("x"), headers={"content-encoding": "gzip"}))
+        assert "'gzip' encoding, which was not asked for" in str(failed())
+
+    def test_refuses_an_answer_that_is_too_large(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """At 16 MiB it stops, also with a stream that never ends and with a refusal."""
+        endpoint.plays(
+            self.protocol.answer("x" * (16 * 1024 * 1024)),
+            stream(repeat(self.protocol.filler), kind=self.protocol.kind),
+            document(b"x" * (16 * 1024 * 1024 + 1), status=500),
+        )
+        for streams in (False, True, False):
+            assert "larger than 16777216 bytes" in str(failed(stream=streams))
+
+    def test_says_that_the_connection_was_cut(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """The server closes before the end, or is not there."""
+        endpoint.plays(cut_short)
+        problem = failed()
+        assert "cannot be reached, or cut the connection" in str(problem)
+        assert problem.retryable
+        problem = failed(base_url=self.protocol.address("http://127.0.0.1:9"))
+        assert "see whether it runs and base_url is right" in str(problem)
+
+    # --- refusals -----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("status", "words", "retryable"),
+        [
+            (400, "refused the request; see the provider's README for", False),
+            (401, "refused the key secret 'main'", False),
+            (403, "does not permit this", False),
+            (404, "does not know the model 'model-x'", False),
+            (413, "too large", False),
+            (429, "was asked too often", True),
+            (500, "failed (500: oops)", True),
+            (503, "failed (503: oops)", True),
+            (529, "failed (529: oops)", True),
+            (302, "a redirect, which is not followed", False),
+        ],
+    )
+    @pytest.mark.parametrize("streams", [False, True])
+    def test_refusals_say_what_to_do_and_nothing_is_asked_again(
+        self,
+        endpoint: Endpoint,
+        failed: Callable[..., Failed],
+        status: int,
+        words: str,
+        *,
+        retryable: bool,
+        streams: bool,
+    ) -> None:
+        """Whoever called decides about asking again, by ``retryable``."""
+        endpoint.plays(self.protocol.refusal("oops", status, {"location": "http://127.0.0.1:9/"}))
+        problem = failed(stream=streams)
+        assert words in str(problem)
+        assert problem.retryable is retryable
+        assert len(endpoint.bodies) == 1
+
+    def test_says_how_long_the_endpoint_wants_to_be_left_alone(
+        self, endpoint: Endpoint, failed: Callable[..., Failed]
+    ) -> None:
+        """As ``retry-after`` tells it."""
+        endpoint.plays(self.protocol.refusal("slow down", 429, {"retry-after": "7"}))
+        assert "it wants to be asked again in 7 s" in str(failed())
+
+    @pytest.mark.parametrize("raw", [b"", b"oops", b"[1]", b'{"error": "gone"}', b'{"a": 1, "a": 2}', b"\xff\xfe"])
+    def test_a_refusal_in_another_form_is_still_one(
+        self, endpoint: Endpoint, failed: Callable[..., Failed], raw: bytes
+    ) -> None:
+        """Proxies have forms of their own."""
+        endpoint.plays(document(raw, status=500))
+        assert "failed (500" in str(failed())
+
+    # --- the key, the environment, time -------------------------------------------------------------------------------
+
+    def test_no_message_and_no_log_names_the_key(
+        self, endpoint: Endpoint, failed: Callable[..., Failed], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Even if the endpoint repeats it, or cuts the connection."""
+        caplog.set_level("DEBUG")
+        endpoint.plays(self.protocol.refusal(f"bad key {KEY}", 401), cut_short)
+        first, second = failed(), failed()
+        assert "bad key ***" in str(first)
+        behind = [*_behind(first), *_behind(second)]
+        assert KEY not in repr([(each, vars(each)) for each in behind])
+        assert KEY not in caplog.text
+
+    def test_refuses_a_key_that_no_header_may_hold(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """Unsaid, and nothing is sent."""
+        problem = failed(key="bad")
+        assert str(problem).startswith("the secret 'bad' holds a line end")
+        assert "sk-line" not in str(problem)
+        assert endpoint.bodies == []
+
+    @pytest.mark.parametrize("key", ["main", None])
+    def test_takes_nothing_from_the_environment(
+        self, endpoint: Endpoint, respond: Ask, monkeypatch: pytest.MonkeyPatch, key: str | None
+    ) -> None:
+        """No key, no address, no header and no proxy."""
+        for name in _ENVIRONMENT:
+            monkeypatch.setenv(name, "http://127.0.0.1:9" if "URL" in name or "PROXY" in name else "x-env: sk-env")
+            monkeypatch.setenv(name.lower(), "http://127.0.0.1:9")
+        monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        endpoint.plays(self.protocol.answer("ok"))
+        assert respond(key=key)["text"] == "ok"
+        (sent,) = endpoint.headers
+        own = {"accept", "accept-encoding", "content-length", "content-type", "host", "user-agent", "anthropic-version"}
+        assert sent.keys() <= own | {self.protocol.key}
+        assert (self.protocol.key in sent) is (key is not None)
+        assert "env" not in repr(sent)
+
+    @pytest.mark.parametrize("begun", [False, True])
+    def test_leaves_an_endpoint_that_hangs(
+        self, endpoint: Endpoint, respond: Ask, failed: Callable[..., Failed], *, begun: bool
+    ) -> None:
+        """In time, whether or not an answer has begun; the connection is closed."""
+        event = self.protocol.events(["so"])[0] if begun else None
+        endpoint.plays(self.protocol.answer("what is imported late is imported now"), hang_after(event, self.protocol))
+        respond()
+        problem = failed("Hi", WatchedCall(0.5), stream=begun)
+        assert "did not answer in time; raise the model's timeout_ms" in str(problem)
+        assert problem.retryable
+        assert endpoint.left.wait(WAIT)
+
+    def test_asks_nobody_when_no_time_is_left(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
+        """A call that is late sends nothing."""
+        assert "no time is left" in str(failed("Hi", WatchedCall(0)))
+        assert endpoint.bodies == []
+
+    def test_closes_its_connection_when_it_is_cancelled(self, endpoint: Endpoint, provider: Callable[..., Any]) -> None:
+        """The vendor need not go on."""
+        endpoint.plays(hang)
+        asking = provider()
+
+        async def cancel_once_asked() -> None:
+            request = {"model": self.model, "schema_version": "v2", **user()}
+            task = asyncio.ensure_future(asking(request, WatchedCall()))
+            await asyncio.to_thread(endpoint.asked.wait, WAIT)
+            task.cancel()
+            await task
+
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(cancel_once_asked())
+        assert endpoint.left.wait(WAIT)
+
+    def test_names_the_extra_when_its_sdk_is_missing(
+        self, endpoint: Endpoint, failed: Callable[..., Failed], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One clear error at the first call, and nothing is sent."""
+        if self.extra is None:
+            pytest.skip("it needs no SDK, or always has it")
+        for name in [each for each in sys.modules if each == self.sdk or each.startswith(f"{self.sdk}.")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, str(self.sdk), None)
+        problem = failed()
+        assert f"the SDK {self.sdk} cannot be imported" in str(problem)
+        assert f"pip install '{self.extra}'" in str(problem)
+        assert not problem.retryable
+        assert endpoint.bodies == []
+
+    def test_importing_it_does_not_import_the_sdk(self, offer: Offer) -> None:
+        """Commands and calls that ask no model do not wait for it."""
+        found = modules_after(f"import importlib; importlib.import_module({offer.target.partition(':')[0]!r})")
+        assert not {name for name in found if name.partition(".")[0] in ("httpx2", "pydantic")}
+        assert self.sdk not in found
+
+
+def hang_after(event: bytes | None, protocol: Protocol) -> Action:
+    """Return the action that begins a stream with *event*, if there is one, and says no more."""
+
+    def play(handler: Handler) -> None:
+        if event is not None:
+            handler.begin(200, {"content-type": protocol.kind, "transfer-encoding": "chunked"})
+            handler.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+        hang(handler)
+
+    return play
+
+
+_ENVIRONMENT: Final = (
+    "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS", "GEMINI_API_KEY",
+    "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "OLLAMA_API_KEY", "OLLAMA_HOST", "OPENAI_API_KEY", "OPENAI_BASE_URL",
+    "OPENAI_CUSTOM_HEADERS", "OPENAI_ORG_ID", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
+)  # fmt: skip
+"""What SDKs and HTTP libraries look for."""
+
+
+def _behind(problem: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = problem
+    while found is not None:
+        yield found
+        found = found.__cause__ or found.__context__
+
+
+def _plain(value: Any) -> bool:
+    """Tell whether a value is made of Python's own types alone."""
+    if type(value) is dict:
+        return all(map(_plain, value.values()))
+    if type(value) is list:
+        return all(map(_plain, value))
+    return type(value) in (str, int, float, bool, type(None))

@@ -1,0 +1,129 @@
+"""Seed 000, layer 2: one shape of request and response for every vendor, over each vendor's own protocol.
+
+The servers speak the published protocols on this machine; no hosted service was asked.
+"""
+
+import json
+from importlib.util import find_spec
+
+import attrs
+import pytest
+
+from deedbook.format.errors import Err
+from deedbook_testing import Lab
+from deedbook_testing.endpoints import ChatCompletions, Endpoint, GenerateContent, Messages, OllamaChat
+
+ADAPTERS = {
+    "anthropic": (Messages(), "anthropic"),
+    "gemini": (GenerateContent(), "google"),
+    "ollama": (OllamaChat(), "httpx2"),
+    "openai": (ChatCompletions(), "openai"),
+}
+KEY = "sk-seed-0123456789"
+ECHO = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
+SEED_REQUEST = {
+    "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello twice."}],
+    "model": "model-x",
+    "tools": [{"name": "echo", "description": "Echo a text.", "schema_in": ECHO}],
+    "max_tokens": 100,
+    "temperature": 0,
+    "schema_version": "v1",
+}
+"""What the seed's interface lists, member by member."""
+
+
+@attrs.frozen
+class Bench:
+    """A vendor's server, and a workspace whose one profile names the provider for it."""
+
+    name: str
+    protocol: object
+    server: Endpoint
+    lab: Lab
+
+    def asked(self, number=-1):
+        return self.protocol.asked(self.server.paths[number], self.server.bodies[number])
+
+
+@pytest.fixture(params=ADAPTERS)
+def bench(request, tmp_path, monkeypatch):
+    protocol, sdk = ADAPTERS[request.param]
+    if find_spec(sdk) is None:
+        pytest.skip(f"the SDK {sdk} of the provider {request.param} is not installed")
+    monkeypatch.setenv("SEED_KEY", KEY)
+    server = Endpoint(protocol.faults)
+    lab = Lab(tmp_path / "workspace")
+    settings = {"base_url": protocol.address(server.url), "key": "vendor"}
+    settings |= {"retries": 0} if request.param == "openai" else {}
+    model = {"provider": request.param, "model": "model-x", "timeout_ms": 60_000, "with": settings}
+    lab.settings(
+        secrets={"vendor": {"env": "SEED_KEY"}}, profile="lab", profiles={"lab": {"models": {"standard": model}}}
+    )
+    yield Bench(request.param, protocol, server, lab)
+    lab.close()
+    server.close()
+    assert server.found == []
+
+
+def v1(schemas, which, document):
+    """Return *document* as the seed's own schema has it, checked."""
+    old = {**document, "schema_version": "v1"}
+    assert schemas.validator(f"completion_{which}_v1").violations(old) == ()
+    return old
+
+
+def test_seed_000_request_and_response_hold_for_every_adapter(bench, kernel_schemas):
+    """Text, calls in parallel, their results, the four reasons to finish, usage, and errors that have a code."""
+    protocol, server = bench.protocol, bench.server
+    request = v1(kernel_schemas, "request", SEED_REQUEST)
+    server.plays(
+        protocol.answer("Twice.", [("echo", {"text": "hello"}), ("echo", {"text": "hello again"})]),
+        protocol.answer("I said hello twice."),
+        protocol.answer("I said", finish=protocol.finishes["max_tokens"]),
+        protocol.refusal(f"wrong key {KEY}", 401),
+        protocol.refusal("overloaded", 503),
+        *([protocol.answer("No.", finish=protocol.finishes["safety"])] if protocol.finishes["safety"] else []),
+    )
+    with bench.lab.session() as session:
+        first = session.call("model/standard", request).value
+        read = bench.asked()
+        assert (read.model, read.system, read.said) == ("model-x", "Be brief.", [("user", "Say hello twice.")])
+        assert (read.limit, read.temperature, read.tools) == (100, 0, {"echo": ECHO})
+
+        response = v1(kernel_schemas, "response", first)
+        assert (response["text"], response["finish_reason"]) == ("Twice.", "tool_use")
+        calls = response["tool_calls"]
+        assert [(call["name"], call["args"]["text"]) for call in calls] == [("echo", "hello"), ("echo", "hello again")]
+        assert len({call["id"] for call in calls}) == 2
+        assert response["usage"] == {"input_tokens": 9, "output_tokens": 12}
+
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": json.dumps(call["args"])} for call in calls]
+        said = [*request["messages"], {"role": "assistant", "content": "Twice.", "tool_calls": calls}, *results]
+        second = session.call("model/standard", {**request, "messages": said, "schema_version": "v2"}).value
+        assert (second["text"], second["finish_reason"]) == ("I said hello twice.", "stop")
+        assert bench.asked().said[1:] == [
+            ("assistant", "Twice."),
+            *(("call", "echo", call["args"]) for call in calls),
+            *(("result", "echo", call["args"]) for call in calls),
+        ]
+
+        third = session.call("model/standard", request).value
+        assert (third["text"], third["finish_reason"]) == ("I said", "max_tokens")
+        wrong, late = (session.call("model/standard", request) for _ in range(2))
+        assert isinstance(wrong, Err)
+        assert isinstance(late, Err)
+        assert [(each.error.code, each.error.retryable) for each in (wrong, late)] == [
+            ("PROVIDER_ERROR", False),
+            ("PROVIDER_ERROR", True),
+        ]
+        if protocol.finishes["safety"]:
+            assert session.call("model/standard", request).value["finish_reason"] == "safety"
+
+    report = bench.lab.verify()
+    assert report.sound, list(report.lines())
+    assert len(bench.lab.all("llm.request")) == len(server.bodies)
+    assert len(bench.lab.all("llm.error")) == 2
+    for response in bench.lab.all("llm.response"):
+        v1(kernel_schemas, "response", response.payload["response"])
+    written = b"".join(path.read_bytes() for path in bench.lab.path.rglob("*") if path.is_file())
+    assert KEY.encode() not in written
