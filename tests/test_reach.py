@@ -107,7 +107,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     # whoever else lets something be performed lets the door do it
     assert called("perform") | called("aperform") == {
         "call.door",
-        "call.journal",
+        "call.run_journal",
         "call.continuation.replay",
         "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
@@ -117,7 +117,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "deedbook_serve.tasks.runner",
     }
     assert called_of("self._door", "perform") | called_of("self._door", "aperform") == {
-        "call.journal",
+        "call.run_journal",
         "call.continuation.replay",
     }
     assert called_of("self._runs", "perform") == {"deedbook_serve.tasks.runner"}

@@ -17,7 +17,7 @@ from deedbook.policy.commands import allowed_of
 from deedbook.policy.fit import Choice, choose
 
 from .hooks import HookRunner, refused
-from .journal import Journal
+from .run_journal import RunJournal
 
 
 @attrs.frozen
@@ -44,7 +44,7 @@ class PromptRun:
     principal: Principal
     caller: Caller
     message: str
-    journal: Journal
+    journal: RunJournal
     read_context: Callable[[str], RunContext | None]
 
     def run(self, prompt: str) -> Result[Reply]:

@@ -10,14 +10,14 @@ from deedbook.format.errors import IntakeError, fault
 from deedbook.format.schema import Violation
 
 from .call_context import OpenCall
-from .journal import Journal
 from .records import text
+from .run_journal import RunJournal
 
 
 class RoleAgent:
     """Implements `flow.Agent`: one role, from its hand-over (*span*) on."""
 
-    def __init__(self, work: OpenCall, journal: Journal, role: str, instructions: str, span: str) -> None:
+    def __init__(self, work: OpenCall, journal: RunJournal, role: str, instructions: str, span: str) -> None:
         self.instructions = instructions
         self._work = work
         self._journal = journal

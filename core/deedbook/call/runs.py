@@ -28,9 +28,9 @@ from .call_context import CallCtx, OpenCall, Show
 from .door import Door
 from .handlers import RunSuspended, Ticket
 from .hooks import HookRunner
-from .journal import Journal, Write
 from .records import check_record
 from .roles import RoleAgent
+from .run_journal import RunJournal, Write
 
 MAX_BRANCHES: Final = 1000
 """The most branches of one `parallel`."""
@@ -45,7 +45,7 @@ class RunCalls(CallCtx):
     *journal* answers requests that were recorded. *context* is the run's recorder, or ``None``.
     """
 
-    def __init__(self, work: OpenCall, show: Show, hooks: HookRunner, journal: Journal, runs: "Runs") -> None:
+    def __init__(self, work: OpenCall, show: Show, hooks: HookRunner, journal: RunJournal, runs: "Runs") -> None:
         super().__init__(work.door, work.ticket, show)
         self._work, self._hooks, self._journal, self._runs = work, hooks, journal, runs
         self._role: str | None = None
@@ -323,7 +323,7 @@ class Runs:
     session *suspends*, an interrupt leaves its runs open.
     """
 
-    journal: Callable[[Door, Write, str], Journal] = Journal
+    journal: Callable[[Door, Write, str], RunJournal] = RunJournal
     past: Mapping[str, RunContext] = attrs.field(factory=dict)
     suspends: bool = False
     contexts: dict[str, Recorder] = attrs.field(factory=dict)

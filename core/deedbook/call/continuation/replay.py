@@ -13,8 +13,8 @@ from deedbook.call.call_context import failure, value_of
 from deedbook.call.door import Door
 from deedbook.call.handlers import RunSuspended, Ticket
 from deedbook.call.hooks import HookResult
-from deedbook.call.journal import Journal, Write
 from deedbook.call.pending_calls import OpenAnswer, caller_of
+from deedbook.call.run_journal import RunJournal, Write
 from deedbook.contract import Branch, Event, Json, Object
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import admit, encode, encode_payload
@@ -38,10 +38,10 @@ class RunRecord:
         self.parent, self.sealer, self.find_answer = parent, sealer, find_answer
         self.requests = RunRequests(parent.events)
 
-    def journal(self, door: Door, record: Write, span: str) -> Journal:
+    def journal(self, door: Door, record: Write, span: str) -> RunJournal:
         """Return the journal of what stands under *span*."""
         found = self.requests.branches.get(span)
-        return ReplayJournal(door, record, span, self, found) if found else Journal(door, record, span)
+        return ReplayJournal(door, record, span, self, found) if found else RunJournal(door, record, span)
 
     def open(self, value: Any, event: Event) -> Any:
         """Return *value* with its sealed parts opened; suspends the run if a part is missing or was a secret."""
@@ -64,7 +64,7 @@ class RunRecord:
         return f"event {event.seq} cannot be given to the run again: {why}"
 
 
-class ReplayJournal(Journal):
+class ReplayJournal(RunJournal):
     """Gives the recorded answers of one branch."""
 
     def __init__(self, door: Door, record: Write, span: str, told: RunRecord, requests: list[Request]) -> None:
@@ -135,7 +135,7 @@ class ReplayJournal(Journal):
         value: Json = told["value"]
         return value
 
-    def branch(self, branch: Branch) -> Journal:
+    def branch(self, branch: Branch) -> RunJournal:
         """Go on with the recorded branch, or begin one."""
         return self._told.journal(self._door, self._record, self._begin(branch))
 

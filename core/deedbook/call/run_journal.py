@@ -22,7 +22,7 @@ class Write(Protocol):
         """Record the event."""
 
 
-class Journal:
+class RunJournal:
     """The journal of what stands under *span*: a prompt, a run, or a branch of it. Every request is made.
 
     *door* is asked for calls, *record* writes the other events.
@@ -74,9 +74,9 @@ class Journal:
         self.write("run.value", "runtime", {"kind": kind, "value": value})
         return value
 
-    def branch(self, branch: Branch) -> "Journal":
+    def branch(self, branch: Branch) -> "RunJournal":
         """Begin a branch, and return its journal."""
-        return Journal(self._door, self._record, self._begin(branch))
+        return RunJournal(self._door, self._record, self._begin(branch))
 
     def _begin(self, branch: Branch) -> str:
         """Record that *branch* begins, and return its span."""
