@@ -64,7 +64,7 @@ OWN = [
     DOCS / "witness.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
-with the name of a file of Python. The line with the path is no part of a file in Markdown."""
+with the name of a file of Python. The line with the path is no part of a file that begins with front matter."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
@@ -548,7 +548,8 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
         place = re.fullmatch(r"# (\.system/\S+|[a-z]+\.py)", block.first)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
-            text = block.text.partition("\n")[2] if block.language == "markdown" else block.text
+            rest = block.text.partition("\n")[2]
+            text = rest if rest.startswith("---\n") else block.text
             (tmp_path / place[1]).write_text(text, encoding="utf-8")
     with Shell(tmp_path) as shell:
         for block in blocks(page):
