@@ -59,12 +59,12 @@ A block of Python or YAML that begins with the name of a file is that file."""
 NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
 OWN = [
-    *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "hooks.md", DOCS / "routing.md",
+    *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "hooks.md", DOCS / "routing.md",
     DOCS / "secrets-and-principals.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
     DOCS / "witness.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
-with the name of a file of Python."""
+with the name of a file of Python. The line with the path is no part of a file that begins with front matter."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
@@ -209,6 +209,12 @@ def test_error_codes_are_known(page):
         "TRANSCRIPT_ENDED",
         "NO_SKILL",
         "PLAN_REFUSED",
+        "APPROVAL_MISSING",
+        "INPUT_MISSING",
+        "TURNS_SPENT",
+        "NO_OUTPUT",
+        "REFLECTION_INVALID",
+        "VERDICT_UNKNOWN",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {
@@ -542,7 +548,9 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
         place = re.fullmatch(r"# (\.system/\S+|[a-z]+\.py)", block.first)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / place[1]).write_text(block.text, encoding="utf-8")
+            rest = block.text.partition("\n")[2]
+            text = rest if rest.startswith("---\n") else block.text
+            (tmp_path / place[1]).write_text(text, encoding="utf-8")
     with Shell(tmp_path) as shell:
         for block in blocks(page):
             if block.language == "console":

@@ -372,6 +372,18 @@ def test_gated_step_waits_for_a_person_while_the_others_of_its_group_run(gated, 
     assert notes(context) == {f"inventory/{name}": "completed" for name in "abc"}
 
 
+def test_gate_without_an_ability_asks_and_does_nothing_else(gated, did):
+    skill(gated, "inventory", [
+        step("a", ability="find"), step("ok", tags=["approval-gate"], depends_on=["a"]),
+        step("b", ability="count", depends_on=["ok"]),
+    ], allows="find count")  # fmt: skip
+    session = suspend(gated)
+    assert did == ["find"]
+    context = answered(gated, session, approve=True).value.context
+    assert (context.state, did) == ("COMPLETED", ["find", "count"])
+    assert "skill" not in context.plan["steps"][1]
+
+
 def test_gated_step_that_is_refused_fails_and_does_nothing(gated, did):
     session = suspend(gated)
     context = answered(gated, session, approve=False).value.context

@@ -16,7 +16,7 @@ from .findings import Finding, errors, quote_names
 from .hashing import SIMILARITY, HashingMatcher
 from .keywords import KeywordIndex
 from .matching import Match, Matcher
-from .plans import RISKS, VERSION, iterate_dependencies
+from .plans import RISKS, VERSION, is_approval, iterate_dependencies
 from .skill_catalogue import SkillCatalogue, SkillEntry
 from .step_graph import BEHIND_A_CYCLE, StepGraph
 from .validation import validate_plan
@@ -277,7 +277,7 @@ def _flatten(entry: SkillEntry, catalogue: SkillCatalogue) -> Iterator[dict[str,
             **each,
             "id": f"{skill.name}/{each['id']}",
             **({"inputs": inputs} if inputs else {}),
-            **({} if "ability" in each else {"skill": skill.name}),
+            **({} if "ability" in each or is_approval(each) else {"skill": skill.name}),
             "depends_on": [f"{skill.name}/{one}" for one in dict.fromkeys(iterate_dependencies(each))],
             **_tags({*each.get("tags", ()), *(facts.risks if facts else ())}),
         }

@@ -16,7 +16,7 @@ from deedbook.format.terminal import short
 
 from .execution import NOTE
 from .plan_summary import find_groups, plan_summary
-from .plans import upcast
+from .plans import is_approval, upcast
 
 WIDTH: Final = 160
 FINDINGS: Final[Mapping[str, str]] = {
@@ -73,7 +73,7 @@ class ContextView:
         for name in names:
             artifact = getattr(self.context, name)
             if artifact is not None:
-                yield name, _show(artifact)
+                yield name, _show(artifact.get("output", artifact) if name == "report" else artifact)
 
     def _history_rows(self) -> Iterator[tuple[str, ...]]:
         for entry in self.context.log:
@@ -188,7 +188,8 @@ def difference_rows(found: Iterable[Object]) -> Iterator[tuple[str, ...]]:
 
 
 def _describe_step(step: Object, state: str) -> str:
-    target = next((f"{kind} {step[kind]}" for kind in ("ability", "skill") if kind in step), "worker")
+    other = "a person" if is_approval(step) else "worker"
+    target = next((f"{kind} {step[kind]}" for kind in ("ability", "skill") if kind in step), other)
     marks = [*step.get("tags", ()), *(mark for mark in ("optional", "halt_on_failure") if step.get(mark))]
     after = f", after {', '.join(step['depends_on'])}" if step.get("depends_on") else ""
     return f"{state:<9}  {step['id']}  ({target}{after}{''.join(f', {mark}' for mark in marks)})"

@@ -16,7 +16,7 @@ from deedbook import Failed, Json, Object, Run
 from deedbook.contract import Branch
 from deedbook.contract.pointers import find_value
 
-from .plans import APPROVAL_GATE, RISKS, AbilityFacts, iterate_dependencies
+from .plans import APPROVAL_GATE, RISKS, AbilityFacts, is_approval, iterate_dependencies
 from .step_graph import StepGraph
 
 NOTE: Final = "plan_step"
@@ -146,8 +146,8 @@ class PlanExecution:
     def _act(self, run: Run, step: Object, inputs: Object) -> Json:
         if "ability" in step:
             return run.call(step["ability"], inputs)
-        if "skill" not in step and APPROVAL_GATE in step.get("tags", ()):
-            return None  # a gate without work of its own
+        if is_approval(step):
+            return None
         return self.worker.work(run, step, inputs)
 
     def _approve(self, run: Run, step: Object, inputs: Object) -> None:

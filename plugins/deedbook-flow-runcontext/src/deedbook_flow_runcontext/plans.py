@@ -72,6 +72,11 @@ def collect_risks(step: Object, registry: Registry | None = None) -> frozenset[s
     return own | facts.risks if facts else own
 
 
+def is_approval(step: Object) -> bool:
+    """Return whether a step only waits for a person: a gate that calls no ability and works under no skill."""
+    return APPROVAL_GATE in step.get("tags", ()) and is_gate(step) and not {"ability", "skill"} & step.keys()
+
+
 def is_gate(step: Object) -> bool:
     """Return whether a step guards those after it: it waits for a person, or halts the plan if it fails.
 
