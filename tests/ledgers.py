@@ -249,8 +249,13 @@ def nested() -> Book:
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)
     parked = {**request("b1" * 16, session=book.session_id), "mode": "headless", "schema_version": "v2"}
     book.add("approval.requested", parked, parent=inner, actor="policy", principal="local")
+    settled = {"ability": "echo", "result": {"text": "hi"}, "approver": "ada", "key": "ada+0", "charter": HASH}
+    lost = book.add("tool.call", {"tool_name": "echo", "args": {}}, parent=inner, actor="agent", principal="local")
+    unknown = {"code": "OUTCOME_UNKNOWN", "message": "it died", "outcome": "unknown", "retryable": False}
+    book.add("tool.error", {"tool_name": "echo", **unknown}, parent=lost, actor="system", principal="local")
+    book.add("call.settled", {**settled, "signed": "note"}, parent=lost, principal="ada")
     book.add("session.suspended", {"code": "NEEDS_HUMAN", "reason": "which one?", "approval": None}, parent=root)
-    book.add("session.resumed", {"charter": HASH, "kernel": "0.1.0"}, parent=root)
+    book.add("session.resumed", {"charter": HASH, "enforcement": "enforce", "kernel": "0.1.0"}, parent=root)
     book.add("context.resumed", {"state": "CREATED"}, parent=inner)
     complete(book, inner, "inner")
     complete(book, outer, "outer")

@@ -80,6 +80,8 @@ NO_EFFECT = {
         "agent": "records a hand-over",
         "answer": "records the state of the run",
         "read_context": "reads the state of a run",
+        "abilities": "reads the charter",
+        "skills": "reads the charter",
         "now": "records a value",
         "random": "records a value",
         "new_id": "records a value",

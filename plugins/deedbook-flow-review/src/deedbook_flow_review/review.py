@@ -150,7 +150,8 @@ class Loop:
         told = {"directive": now.clarification, "plan": now.plan, "report": now.report}
         missing = "; ".join(finding.message for finding in check_coverage(now.plan, now.report))
         if missing:  # no reviewer can pass it
-            review = {"verdict": "fail", "feedback": missing, "schema_version": "v1"}
+            feedback = f"{missing}; the report says: {now.report['output']}" if now.report else missing
+            review = {"verdict": "fail", "feedback": feedback, "schema_version": "v1"}
         else:
             review = self._ask("reviewer", told).answer("review_result_v1")
         if review["verdict"] == "pass":
