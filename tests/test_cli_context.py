@@ -98,6 +98,22 @@ def test_session_without_a_context_says_so(planned: Place):
     assert "has no run with a context" in ran.err
 
 
+def test_control_characters_of_a_prompt_are_escaped(planned: Place):
+    session = run(planned, "take the inventory \x1b[31mred")
+    for option in ([], ["--json"]):
+        out = planned.here("context", "show", session, *option, status=0).out
+        assert "red" in out
+        assert "\x1b" not in out
+
+
+def test_sealed_members_of_a_context_are_shown_as_sealed_and_saved_so(planned: Place):
+    session = run(planned, "take the inventory for 4111 1111 1111 1111")
+    assert "4111 1111" not in planned.here("context", "show", session, status=0).out
+    planned.here("context", "save", session, "run.json", status=0)
+    assert "4111 1111" not in (planned.path / "run.json").read_text()
+    assert planned.here("context", "load", session, "run.json", status=0).out
+
+
 # --- bundles ----------------------------------------------------------------------------------------------------------
 
 

@@ -190,8 +190,9 @@ def test_plugins_are_listed_with_who_uses_them_and_none_is_imported(place):
 
 def test_plugins_of_one_kind(place):
     ran = place.run("plugins", "--kind", "flow", status=0)
-    assert {line.split()[0] for line in ran.out.splitlines()} == {"flow"}
-    assert any(line.split()[1] == "review" for line in ran.out.splitlines())
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert {row[0] for row in rows} == {"flow"}
+    assert "review" in {row[1] for row in rows}
     assert place.run("plugins", "--kind", "flows").status == 2
 
 

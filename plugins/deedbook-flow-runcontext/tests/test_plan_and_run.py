@@ -391,6 +391,34 @@ def test_gated_step_that_is_refused_fails_and_does_nothing(gated, did):
     assert 'step "inventory/b" failed: ' in context.reason
 
 
+def test_interrupted_plan_is_resumed_and_does_no_step_twice(plans, did):
+    skill(plans, "inventory", [
+        step("a", ability="find"), step("b", ability="count", depends_on=["a"]),
+        step("c", ability="look", depends_on=["a"]), step("d", ability="find", args={"n": 2}, depends_on=["b", "c"]),
+    ], allows="find count look")  # fmt: skip
+    interrupts = [True]
+
+    def find(args, ctx):
+        if args.get("n") == 2 and interrupts and interrupts.pop():
+            raise KeyboardInterrupt
+        did.append(f"find {args.get('n', 1)}")
+        return {}
+
+    plans.tool("find", find, effects="read")
+    for name in ("count", "look"):
+        plans.tool(name, lambda args, ctx, name=name: did.append(name) or {}, effects="write")
+    with pytest.raises(KeyboardInterrupt), plans.session("run") as session:
+        session.run("do the inventory")
+    assert sorted(did) == ["count", "find 1", "look"]
+    with plans.kernel() as kernel, kernel.resume(session.id) as again:
+        context = again.go_on().value.context
+        again.end(ok=True, reason="done")
+    assert sorted(did) == ["count", "find 1", "find 2", "look"]
+    assert context.state == "COMPLETED"
+    assert context.report["steps_completed"] == [f"inventory/{name}" for name in "abcd"]
+    assert len(plans.all("context.planned", session)) == 1
+
+
 def test_ability_that_asks_nobody_is_no_approval(gated, did):
     gated.settings(abilities={"approve": {"tags": []}})
     context = run(gated, "do the inventory").value.context

@@ -84,34 +84,30 @@ class PlanExecution:
         steps = {step["id"]: step for step in self.plan["steps"]}
         groups = self.plan.get("parallel_groups") or StepGraph.of(self.plan["steps"]).groups
         for number, group in enumerate(groups, 1):
-            for outcome in self._execute_group([steps[name] for name in group]):
+            ended = list(self._execute_group([steps[name] for name in group]))
+            for outcome in ended:
                 self.outcomes[outcome.step] = outcome
                 reason = {"reason": outcome.reason[:_LONGEST]} if outcome.reason else {}
                 note = {"step": outcome.step, "group": number, "state": outcome.state.value, **reason}
                 self.run.context.note(NOTE, note)
-            if any(outcome.state in (State.FAILED, State.UNKNOWN) for outcome in self.outcomes.values()):
+            if any(outcome.state in (State.FAILED, State.UNKNOWN) for outcome in ended):
                 return
 
     def report(self) -> dict[str, Any]:
         """Return the report of the work (``worker_report_v1``, with ``steps_skipped``)."""
+        steps = {step["id"]: step for step in self.plan["steps"]}
+        completed = [outcome.step for outcome in self.find(State.COMPLETED)]
         return {
             "output": _describe_results(self.plan, self.outcomes),
-            "steps_completed": self._names(State.COMPLETED),
-            "steps_skipped": self._names(State.SKIPPED),
-            "tool_calls_made": [
-                f"{step['ability']}:{step['id']}"
-                for step in self.plan["steps"]
-                if "ability" in step and step["id"] in self._names(State.COMPLETED)
-            ],
+            "steps_completed": completed,
+            "steps_skipped": [outcome.step for outcome in self.find(State.SKIPPED)],
+            "tool_calls_made": [f"{steps[name]['ability']}:{name}" for name in completed if "ability" in steps[name]],
             "schema_version": "v1",
         }
 
     def find(self, state: State) -> list[StepOutcome]:
         """Return the steps that ended in *state*, in the order of the execution."""
         return [outcome for outcome in self.outcomes.values() if outcome.state is state]
-
-    def _names(self, state: State) -> list[str]:
-        return [outcome.step for outcome in self.find(state)]
 
     def _execute_group(self, group: Sequence[Object]) -> Iterator[StepOutcome]:
         prepared = {step["id"]: prepare_step(step, self.outcomes) for step in group}

@@ -130,9 +130,10 @@ class PlanAndRun:
         return SkillCompiler(catalogue, self._compiler, matcher).compile(task)
 
     def _execute(self, run: Run, catalogue: SkillCatalogue) -> None:
-        plan = run.context.read().plan
+        now = run.context.read()
+        plan = now.plan
         run.context.begin_execution()
-        worker = RoleWorker(run, catalogue, self._limits)
+        worker = RoleWorker(now.task["prompt"], now.clarification, catalogue, self._limits)
         execution = PlanExecution(run, plan, catalogue.abilities, worker, self._approval)
         execution.execute()
         if _end_early(run, plan, execution):
@@ -148,9 +149,13 @@ class PlanAndRun:
 
 @attrs.frozen(eq=False)
 class RoleWorker:
-    """Performs steps with the role ``worker``, within the skill of the step, or of the run without one."""
+    """Performs steps with the role ``worker``, within the skill of the step, or of the run without one.
 
-    run: Run
+    The worker is told the *request* and the *directive*.
+    """
+
+    request: str
+    directive: Object
     catalogue: SkillCatalogue
     limits: Limits
 
@@ -161,11 +166,10 @@ class RoleWorker:
 
     def work(self, run: Run, step: Object, inputs: Object) -> Json:
         """Return the output of the worker's report, which has *step* as completed."""
-        now = self.run.context.read()
         alone = {"id": step["id"], "description": step["description"]}
         told = {
-            "request": now.task["prompt"],
-            "directive": now.clarification,
+            "request": self.request,
+            "directive": self.directive,
             "plan": {"steps": [alone], "risks": [], "needs_advisor": False, "schema_version": "v1"},
             "inputs": dict(inputs),
         }
