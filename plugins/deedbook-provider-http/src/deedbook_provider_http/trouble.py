@@ -37,7 +37,11 @@ class Trouble(Exception):  # noqa: N818 - it is turned into `Failed` before it l
 
     def told(self) -> str:
         """Return the message, with the time that the endpoint wants to be left alone."""
-        return f"{self}; it wants to be asked again in {self.wait:.0f} s" if self.wait and self.wait >= 1 else str(self)
+        return f"{self}{self.wanted()}"
+
+    def wanted(self) -> str:
+        """Return the end of a message that tells how long the endpoint wants to be left alone; may be empty."""
+        return f"; it wants to be asked again in {self.wait:.0f} s" if self.wait and self.wait >= 1 else ""
 
 
 @attrs.frozen

@@ -1,30 +1,17 @@
 """From ``completion_request_v2`` to the body of a request to ``/chat/completions``."""
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from deedbook import Object
+from deedbook_provider_http import Trouble
+from deedbook_provider_http.functions import SchemaOf, compact, description, form_in_words, output_limit, parameters
+from deedbook_provider_http.names import Names, plain
+from deedbook_provider_http.schemas import strictly
 
-from .names import Names, plain
-from .settings import Settings
-from .strict import strictly
-from .trouble import Trouble
-
-_COMBINED: Final = ("anyOf", "oneOf", "allOf", "not", "enum", "if", "then", "else")
-"""What the published API refuses at the top of a function's parameters."""
-
-SchemaOf = Callable[[str], Object]
+from .settings import OpenAISettings
 
 
-def names_of(request: Object) -> Names:
-    """Return what the request's tools are called towards the model."""
-    offered = (tool["name"] for tool in request.get("tools", ()))
-    mentioned = (call["name"] for message in request["messages"] for call in message.get("tool_calls", ()))
-    return Names(offered, mentioned)
-
-
-def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
+def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
     """Return the body; ``extra`` and what makes it a stream are added when it is sent."""
     made: dict[str, Any] = {
         "model": request["model"],
@@ -35,9 +22,9 @@ def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names)
     temperature = request.get("temperature", settings.temperature)
     if temperature is not None:
         made["temperature"] = temperature
-    limits = [limit for limit in (request.get("max_tokens"), settings.max_output_tokens) if limit is not None]
-    if limits:
-        made["max_completion_tokens" if settings.dialect == "openai" else "max_tokens"] = min(limits)
+    limit = output_limit(request, settings.max_output_tokens)
+    if limit is not None:
+        made["max_completion_tokens" if settings.dialect == "openai" else "max_tokens"] = limit
     wanted = request.get("response_schema")
     return _formed(made, wanted, schema_of(wanted), settings) if wanted else made
 
@@ -54,7 +41,7 @@ def _message(message: Object, names: Names) -> dict[str, Any]:
 
 
 def _call(call: Object, names: Names) -> dict[str, Any]:
-    arguments = json.dumps(call["args"], ensure_ascii=False, separators=(",", ":"))
+    arguments = compact(call["args"])
     return {
         "id": call["id"],
         "type": "function",
@@ -63,25 +50,12 @@ def _call(call: Object, names: Names) -> dict[str, Any]:
 
 
 def _tool(tool: Object, names: Names) -> dict[str, Any]:
-    name = tool["name"]
-    schema = tool.get("schema_in", {"type": "object"})
-    told = [tool["description"]] if tool.get("description") else []
-    if names.sent(name) != name:
-        told.append(f"Its full name, which reports give, is {name}.")
-    combined = {key: schema[key] for key in _COMBINED if key in schema}
-    if combined:
-        told.append(f"The arguments also have to fit {_compact(combined)}")
-    function = {"name": names.sent(name), "parameters": _parameters(schema)}
-    return {"type": "function", "function": function | ({"description": "\n".join(told)} if told else {})}
+    told = description(tool, names)
+    function = {"name": names.sent(tool["name"]), "parameters": parameters(tool)}
+    return {"type": "function", "function": function | ({"description": told} if told else {})}
 
 
-def _parameters(schema: Object) -> dict[str, Any]:
-    """Return an arguments' schema with the shape that the API wants; the door checks by the whole one."""
-    kept = {key: value for key, value in schema.items() if key not in _COMBINED and key not in ("$schema", "$id")}
-    return {**kept, "type": "object", "properties": schema.get("properties", {})}
-
-
-def _formed(made: dict[str, Any], name: str, schema: Object, settings: Settings) -> dict[str, Any]:
+def _formed(made: dict[str, Any], name: str, schema: Object, settings: OpenAISettings) -> dict[str, Any]:
     """Demand an answer of the form *schema*: by ``response_format``, else in words.
 
     Many compatible servers constrain the whole answer to the format, so that a model could not ask for tools any more.
@@ -102,15 +76,8 @@ def _format(name: str, schema: Object) -> dict[str, Any]:
 
 def _told(messages: list[dict[str, Any]], name: str, schema: Object) -> list[dict[str, Any]]:
     """Return *messages* with the schema at the end of the first instructions."""
-    form = (
-        "# The form of your answer\n\nYour answer, once you ask for no more tools, is one JSON object and nothing "
-        f"else: no prose around it and no code fence. It fits this JSON Schema, which is {name}:\n\n{_compact(schema)}"
-    )
+    form = form_in_words(name, schema)
     if messages[0]["role"] != "system":
         return [{"role": "system", "content": form}, *messages]
     first = {**messages[0], "content": f"{messages[0]['content'].rstrip()}\n\n{form}"}
     return [first, *messages[1:]]
-
-
-def _compact(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
