@@ -322,6 +322,7 @@ READERS = {
     "deedbook_testing/endpoints/content.py": "what a server of the tests sends",
     "deedbook_testing/endpoints/messages.py": "what a server of the tests was sent",
     "deedbook_testing/endpoints/protocol.py": "the published schema of a request",
+    "deedbook_testing/endpoints/responses.py": "what a server of the tests was sent",
     "deedbook_testing/endpoints/server.py": "what a server of the tests was sent",
     "deedbook_testing/hosted.py": "tests",
     "deedbook_testing/imports.py": "tests",

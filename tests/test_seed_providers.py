@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from deedbook.format.errors import Err
 from deedbook_testing import Lab
-from deedbook_testing.endpoints import ChatCompletions, Endpoint, GenerateContent, Messages, OllamaChat
+from deedbook_testing.endpoints import ChatCompletions, Endpoint, GenerateContent, Messages, OllamaChat, Responses
 from deedbook_testing.hosted import is_installed
 
 ADAPTERS = {
@@ -21,6 +21,7 @@ ADAPTERS = {
     "gemini": (GenerateContent(), "google.genai"),
     "ollama": (OllamaChat(), "httpx2"),
     "openai": (ChatCompletions(), "openai"),
+    "openai-responses": (Responses(), "openai"),
 }
 SECRETS = {"vendor": {"env": "SEED_KEY"}}
 KEY = "sk-seed-0123456789"
@@ -58,8 +59,10 @@ def bench(request, tmp_path, monkeypatch):
     server = Endpoint(protocol.faults)
     lab = Lab(tmp_path / "workspace")
     settings = {"base_url": protocol.address(server.url), "key": "vendor"}
-    settings |= {"retries": 0} if request.param == "openai" else {}
-    model = {"provider": request.param, "model": "model-x", "timeout_ms": 60_000, "with": settings}
+    provider, _, api = request.param.partition("-")
+    settings |= {"retries": 0} if provider == "openai" else {}
+    settings |= {"api": api} if api else {}
+    model = {"provider": provider, "model": "model-x", "timeout_ms": 60_000, "with": settings}
     lab.settings(secrets=SECRETS, profile="lab", profiles={"lab": {"models": {"standard": model}}})
     yield Bench(model, protocol, server, lab)
     lab.close()

@@ -72,11 +72,15 @@ class HttpProvider(ABC):
             raise Failed(trouble.code, trouble.told(), retryable=trouble.retryable) from None
 
     async def attempt(self, request: Object, ctx: Shown) -> dict[str, Any]:
-        """Send one request and return the response; raises `Trouble`."""
-        names = names_of(request)
-        asked = self.question(request, names)
-        document = await self._document(request, asked, ctx)
-        return self.answer(document, request, names)
+        """Send one request and return the response; raises `Trouble`, whose message holds no key."""
+        try:
+            names = names_of(request)
+            asked = self.question(request, names)
+            document = await self._document(request, asked, ctx)
+            return self.answer(document, request, names)
+        except Trouble as trouble:
+            problem = trouble.without(self._hidden())
+        raise problem
 
     # --- what a vendor's protocol says --------------------------------------------------------------------------------
 
@@ -134,9 +138,11 @@ class HttpProvider(ABC):
         return obj(found, "the answer is no JSON object")
 
     def _endpoint(self, request: Object) -> Endpoint:
+        return Endpoint(self._settings.base_url, request["model"], self._settings.key, self._hidden(), self.hint)
+
+    def _hidden(self) -> tuple[str, ...]:
         secrets = (self._key, *self._headers.values())
-        hidden = tuple(secret.reveal() for secret in secrets if not isinstance(secret, str | None))
-        return Endpoint(self._settings.base_url, request["model"], self._settings.key, hidden, self.hint)
+        return tuple(secret.reveal() for secret in secrets if not isinstance(secret, str | None))
 
     def _sent(self, kind: str) -> dict[str, str]:
         """Return the headers, all of them."""
@@ -176,7 +182,7 @@ class _Watched:
         from .exchange import read_json  # noqa: PLC0415 - as above
 
         event = obj(read_json(data, "the stream holds an event that is refused"), "the stream holds no JSON object")
-        if event.get("error"):
+        if event.get("error") or event.get("type") == "error":
             raise self._endpoint.broke_off(event)
         text = self._merged.add(event)
         if text:

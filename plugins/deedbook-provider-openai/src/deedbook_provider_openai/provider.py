@@ -5,9 +5,10 @@ from random import random
 from typing import TYPE_CHECKING, Any, Final
 
 from deedbook import Ctx, Failed, HandlerSpec, Host, Json, Object
-from deedbook_provider_http import HttpProvider, Trouble
+from deedbook_provider_http import HttpProvider, Merged, Trouble
 from deedbook_provider_http.names import Names
 
+from . import responses
 from .answer import read
 from .merged import MergedCompletion
 from .question import body
@@ -24,7 +25,7 @@ PATIENCE: Final = 60.0
 
 
 class OpenAI(HttpProvider):
-    """Asks ``/chat/completions``."""
+    """Asks ``/chat/completions``, or ``/responses``."""
 
     agent = "deedbook-provider-openai"
     hint = "structured, dialect and extra"
@@ -62,7 +63,8 @@ class OpenAI(HttpProvider):
 
     def question(self, request: Object, names: Names) -> dict[str, Any]:
         """Return the body of the request."""
-        return body(request, self._own, self._schema_of, names)
+        made = responses.body if self._own.api == "responses" else body
+        return made(request, self._own, self._schema_of, names)
 
     async def send(self, question: Object, client: "httpx2.AsyncClient", limit: "httpx2.Timeout") -> None:
         """Send the body through the SDK, which retries nothing and takes nothing from the environment."""
@@ -75,19 +77,23 @@ class OpenAI(HttpProvider):
             max_retries=0,
             http_client=client,
         )
-        stream = {"stream": True, "stream_options": {"include_usage": True}} if self._own.stream else {}
-        ask: Any = asking.chat.completions.with_streaming_response.create
+        stream: dict[str, Any] = {"stream": True} if self._own.stream else {}
+        ask: Any = asking.responses.with_streaming_response.create
+        if self._own.api == "chat_completions":
+            ask = asking.chat.completions.with_streaming_response.create
+            stream |= {"stream_options": {"include_usage": True}} if stream else {}
         async with ask(**question, **stream, extra_body=dict(self._own.extra) or None, timeout=limit) as raw:
             async for _ in raw.iter_bytes():
                 pass
 
-    def merged(self) -> MergedCompletion:
+    def merged(self) -> Merged:
         """Return what puts a stream together."""
-        return MergedCompletion()
+        return responses.MergedResponse() if self._own.api == "responses" else MergedCompletion()
 
     def answer(self, document: Object, request: Object, names: Names) -> dict[str, Any]:
-        """Return the response that a completion is."""
-        return read(document, request, names, self._own.prices)
+        """Return the response that an answer of the API is."""
+        reader = responses.read if self._own.api == "responses" else read
+        return reader(document, request, names, self._own.prices)
 
 
 class _Shown:

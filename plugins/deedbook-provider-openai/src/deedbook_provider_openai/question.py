@@ -1,6 +1,6 @@
 """From ``completion_request_v2`` to the body of a request to ``/chat/completions``."""
 
-from typing import Any
+from typing import Any, Final
 
 from deedbook import Object
 from deedbook_provider_http import Trouble
@@ -10,12 +10,23 @@ from deedbook_provider_http.schemas import strictly
 
 from .settings import OpenAISettings
 
+MOST_OF_AN_ID: Final = 40
+"""How many characters the id of a call may have; other vendors' ids may have more."""
+
+
+def ids_of(request: Object) -> Names:
+    """Return what the conversation's calls are called towards the endpoint."""
+    given = (call["id"] for message in request["messages"] for call in message.get("tool_calls", ()))
+    answered = (message["tool_call_id"] for message in request["messages"] if "tool_call_id" in message)
+    return Names(given, answered, longest=MOST_OF_AN_ID)
+
 
 def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
     """Return the body; ``extra`` and what makes it a stream are added when it is sent."""
+    ids = ids_of(request)
     made: dict[str, Any] = {
         "model": request["model"],
-        "messages": [_message(message, names) for message in request["messages"]],
+        "messages": [_message(message, names, ids) for message in request["messages"]],
     }
     if request.get("tools"):
         made["tools"] = [_tool(tool, names) for tool in request["tools"]]
@@ -29,21 +40,21 @@ def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: 
     return _formed(made, wanted, schema_of(wanted), settings) if wanted else made
 
 
-def _message(message: Object, names: Names) -> dict[str, Any]:
+def _message(message: Object, names: Names, ids: Names) -> dict[str, Any]:
     role, content, calls = message["role"], message["content"], message.get("tool_calls")
     if role == "tool":
         if "tool_call_id" not in message:
             raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
-        return {"role": role, "tool_call_id": message["tool_call_id"], "content": content}
+        return {"role": role, "tool_call_id": ids.sent(message["tool_call_id"]), "content": content}
     if role == "assistant" and calls:
-        return {"role": role, "content": content or None, "tool_calls": [_call(call, names) for call in calls]}
+        return {"role": role, "content": content or None, "tool_calls": [_call(call, names, ids) for call in calls]}
     return {"role": role, "content": content}
 
 
-def _call(call: Object, names: Names) -> dict[str, Any]:
+def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:
     arguments = compact(call["args"])
     return {
-        "id": call["id"],
+        "id": ids.sent(call["id"]),
         "type": "function",
         "function": {"name": names.sent(call["name"]), "arguments": arguments},
     }
@@ -65,10 +76,11 @@ def _formed(made: dict[str, Any], name: str, schema: Object, settings: OpenAISet
     if settings.structured == "json_object":
         told = _told(made["messages"], name, schema)
         return {**made, "messages": told, "response_format": {"type": "json_object"}}
-    return {**made, "response_format": {"type": "json_schema", "json_schema": _format(name, schema)}}
+    return {**made, "response_format": {"type": "json_schema", "json_schema": form_of(name, schema)}}
 
 
-def _format(name: str, schema: Object) -> dict[str, Any]:
+def form_of(name: str, schema: Object) -> dict[str, Any]:
+    """Return a schema as a named format, in the strict form if it has one."""
     narrowed = strictly(schema)
     kept = {key: value for key, value in schema.items() if key not in ("$schema", "$id")}
     return {"name": plain(name), "schema": narrowed or kept, "strict": narrowed is not None}

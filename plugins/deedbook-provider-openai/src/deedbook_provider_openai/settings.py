@@ -11,8 +11,9 @@ OPENAI: Final = "https://api.openai.com/v1"
 OURS: Final = ("openai-organization",)
 """Headers that ``headers:`` may not set beside the usual ones, in lower case."""
 MADE: Final = (
-    "functions", "max_completion_tokens", "max_tokens", "messages", "model", "n", "response_format", "stream",
-    "stream_options", "temperature", "tools",
+    "functions", "input", "instructions", "max_completion_tokens", "max_output_tokens", "max_tokens", "messages",
+    "model", "n", "previous_response_id", "response_format", "store", "stream", "stream_options", "temperature", "text",
+    "tools",
 )  # fmt: skip
 """Members of the body that ``extra:`` may not set: they are made of the request and the other settings."""
 
@@ -23,6 +24,11 @@ SETTINGS: Final[Object] = {
     **_COMMON,
     "properties": {
         **_COMMON["properties"],
+        "api": {
+            "enum": ["chat_completions", "responses"],
+            "default": "chat_completions",
+            "description": "Which of OpenAI's two protocols to speak.",
+        },
         "dialect": {
             "enum": ["openai", "compatible"],
             "description": "Which of the protocol's spellings to use; by default as base_url suggests.",
@@ -38,6 +44,7 @@ class OpenAISettings(Settings):
     """The settings of one model, checked and complete."""
 
     dialect: Dialect
+    api: Literal["chat_completions", "responses"] = "chat_completions"
     organization: str | None = None
     retries: int = 2
 

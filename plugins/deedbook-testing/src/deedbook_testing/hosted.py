@@ -236,7 +236,7 @@ class HostedProviderContract(ProviderContract):
     def test_takes_over_a_conversation_of_another_provider(self, endpoint: Endpoint, respond: Ask) -> None:
         """Ids that another vendor gave, of any form, do no harm."""
         endpoint.plays(self.protocol.answer("Done."))
-        calls = [{"id": f"fc:{n}/x y", "name": "echo", "args": {"n": n}} for n in range(2)]
+        calls = [{"id": f"fc:{'x' * 300}/ {n}", "name": "echo", "args": {"n": n}} for n in range(2)]
         results = [{"role": "tool", "tool_call_id": call["id"], "content": '{"ok":true}'} for call in calls]
         said = [*user("Go")["messages"], {"role": "assistant", "content": "So.", "tool_calls": calls}, *results]
         respond({"messages": said, "tools": TOOLS})
