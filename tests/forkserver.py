@@ -34,6 +34,7 @@ PACKAGES = (
     "deedbook_memory",
     "deedbook_legacy",
     "deedbook_policy_standard",
+    "deedbook_provider_http",
     "deedbook_provider_openai",
     "deedbook_provider_recorded",
     "deedbook_provider_rules",

@@ -23,10 +23,10 @@ from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
 from deedbook.programs import exchange
 from deedbook_audit.upcasting import envelope_1_0
+from deedbook_provider_http import Trouble
+from deedbook_provider_http.exchange import read_json
+from deedbook_provider_http.names import Names
 from deedbook_provider_openai import answer as openai_answer
-from deedbook_provider_openai import wire
-from deedbook_provider_openai.names import Names
-from deedbook_provider_openai.trouble import Trouble
 from deedbook_provider_rules import Transcript
 from deedbook_provider_rules.conversation import Conversation
 from deedbook_serve.client import Runtime
@@ -278,7 +278,7 @@ SURFACES: dict[str, tuple[Callable[[World, bytes], str], tuple[str, ...]]] = {
     "transcript": (transcript, NAMES),
     "message to the rules": (rules_message, NAMES),
     "arguments of a model": (openai_arguments, NAMES),
-    "answer of a model": (lambda _, raw: raised(lambda: wire._parsed(raw, "x"), Trouble), NAMES),
+    "answer of a model": (lambda _, raw: raised(lambda: read_json(raw, "x"), Trouble), NAMES),
     "bundle of a context": (context_bundle, OF_RECORDS),
 }
 """Every surface, and what it has to refuse. The transports themselves have tests of their own beside their plugins."""
@@ -318,6 +318,14 @@ READERS = {
     "deedbook_sink_otel/cursors.py": "its own file in the state folder",
     "deedbook_flow_runcontext/conversation.py": "a message that the kernel has parsed and checked before",
     "deedbook_testing/acting.py": "tests",
+    "deedbook_testing/endpoints/chat.py": "what a server of the tests was sent",
+    "deedbook_testing/endpoints/completions.py": "what a server of the tests was sent",
+    "deedbook_testing/endpoints/content.py": "what a server of the tests sends",
+    "deedbook_testing/endpoints/messages.py": "what a server of the tests was sent",
+    "deedbook_testing/endpoints/protocol.py": "the published schema of a request",
+    "deedbook_testing/endpoints/responses.py": "what a server of the tests was sent",
+    "deedbook_testing/endpoints/server.py": "what a server of the tests was sent",
+    "deedbook_testing/hosted.py": "tests",
     "deedbook_testing/imports.py": "tests",
     "deedbook_tool_mcp/messages.py": "the id in a message that was refused",
 }

@@ -4,21 +4,26 @@ The servers speak the published protocols on this machine; no hosted service was
 """
 
 import json
-from importlib.util import find_spec
+import re
 
 import attrs
 import pytest
+from commandline import starter
+from ruamel.yaml import YAML
 
 from deedbook.format.errors import Err
 from deedbook_testing import Lab
-from deedbook_testing.endpoints import ChatCompletions, Endpoint, GenerateContent, Messages, OllamaChat
+from deedbook_testing.endpoints import ChatCompletions, Endpoint, GenerateContent, Messages, OllamaChat, Responses
+from deedbook_testing.hosted import is_installed
 
 ADAPTERS = {
     "anthropic": (Messages(), "anthropic"),
-    "gemini": (GenerateContent(), "google"),
+    "gemini": (GenerateContent(), "google.genai"),
     "ollama": (OllamaChat(), "httpx2"),
     "openai": (ChatCompletions(), "openai"),
+    "openai-responses": (Responses(), "openai"),
 }
+SECRETS = {"vendor": {"env": "SEED_KEY"}}
 KEY = "sk-seed-0123456789"
 ECHO = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
 SEED_REQUEST = {
@@ -34,9 +39,9 @@ SEED_REQUEST = {
 
 @attrs.frozen
 class Bench:
-    """A vendor's server, and a workspace whose one profile names the provider for it."""
+    """A vendor's server, and a workspace whose one profile has *model*: the provider for it."""
 
-    name: str
+    model: dict
     protocol: object
     server: Endpoint
     lab: Lab
@@ -48,18 +53,18 @@ class Bench:
 @pytest.fixture(params=ADAPTERS)
 def bench(request, tmp_path, monkeypatch):
     protocol, sdk = ADAPTERS[request.param]
-    if find_spec(sdk) is None:
+    if not is_installed(sdk):
         pytest.skip(f"the SDK {sdk} of the provider {request.param} is not installed")
     monkeypatch.setenv("SEED_KEY", KEY)
     server = Endpoint(protocol.faults)
     lab = Lab(tmp_path / "workspace")
     settings = {"base_url": protocol.address(server.url), "key": "vendor"}
-    settings |= {"retries": 0} if request.param == "openai" else {}
-    model = {"provider": request.param, "model": "model-x", "timeout_ms": 60_000, "with": settings}
-    lab.settings(
-        secrets={"vendor": {"env": "SEED_KEY"}}, profile="lab", profiles={"lab": {"models": {"standard": model}}}
-    )
-    yield Bench(request.param, protocol, server, lab)
+    provider, _, api = request.param.partition("-")
+    settings |= {"retries": 0} if provider == "openai" else {}
+    settings |= {"api": api} if api else {}
+    model = {"provider": provider, "model": "model-x", "timeout_ms": 60_000, "with": settings}
+    lab.settings(secrets=SECRETS, profile="lab", profiles={"lab": {"models": {"standard": model}}})
+    yield Bench(model, protocol, server, lab)
     lab.close()
     server.close()
     assert server.found == []
@@ -127,3 +132,58 @@ def test_seed_000_request_and_response_hold_for_every_adapter(bench, kernel_sche
         v1(kernel_schemas, "response", response.payload["response"])
     written = b"".join(path.read_bytes() for path in bench.lab.path.rglob("*") if path.is_file())
     assert KEY.encode() not in written
+
+
+# --- one edit of a profile --------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """A model that knows nothing of vendors: it reads its instructions, and uses the one tool that it has."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.roles = []
+
+    def __call__(self, body):
+        read, protocol = self.bench.asked(), self.bench.protocol
+        role = re.match(r"# (\w+)", read.system)[1].lower()
+        if read.said[-1][0] != "result":
+            self.roles.append(role)
+        if read.tools and read.said[-1][0] != "result":
+            ((name, schema),) = read.tools.items()
+            return protocol.answer("", [(name, {schema["required"][0]: "Hello, Ada!"})])
+        made = getattr(self, role)(json.loads(read.said[0][1]), read.said[-1][-1])
+        return protocol.answer(json.dumps({**made, "schema_version": "v1"}))
+
+    def lead(self, brief, _):
+        return {"intent": brief["request"], "constraints": [], "needs_advisor": False, "needs_scaffolder": False}
+
+    def planner(self, brief, _):
+        step = {"id": "s1", "description": f"use {brief['tools'][0]['name']}", "depends_on": []}
+        return {"steps": [step], "risks": [], "needs_advisor": False, "needs_scaffolder": False}
+
+    def worker(self, brief, result):
+        return {"output": result["text"], "steps_completed": ["s1"], "tool_calls_made": ["echo"]}
+
+    def reviewer(self, brief, _):
+        return {"verdict": "pass", "feedback": brief["report"]["output"]}
+
+
+def test_changing_the_provider_is_an_edit_of_one_profile(bench, tmp_path):
+    """The starter's own skill, through all roles, with a model of each vendor: nothing but the profile differs."""
+    place = starter(tmp_path / "starter")
+    yaml = YAML(typ="safe", pure=True)
+    path = place.path / ".system/deedbook.yaml"
+    settings = yaml.load(path.read_text(encoding="utf-8"))
+    vendors = {"flow": "review", "models": {"standard": bench.model}}
+    path.write_text(
+        json.dumps({**settings, "secrets": SECRETS, "profiles": {**settings["profiles"], "vendor": vendors}})
+    )
+    bench.server.always = follower = Follower(bench)
+    said = [
+        place.run("run", "--profile", profile, "say hello to Ada", status=0, SEED_KEY=KEY).out
+        for profile in ("local", "vendor")
+    ]
+    assert said == ["Hello, Ada!\n", "Hello, Ada!\n"]
+    assert follower.roles == ["lead", "planner", "worker", "reviewer"]
+    assert {sent[bench.protocol.key].removeprefix("Bearer ") for sent in bench.server.headers} == {KEY}

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from deedbook import Failed
-from deedbook_provider_openai import wire
+from deedbook_provider_http import exchange
 
 CODE = "PROVIDER_ERROR"
 
@@ -149,7 +149,7 @@ def test_other_kind_of_content_is_refused(endpoint, say, ask, stream, kind):
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_oversized_answer_is_broken_off(endpoint, say, ask, monkeypatch, status):
-    monkeypatch.setattr(wire, "MAX_BYTES", 1000)
+    monkeypatch.setattr(exchange, "MAX_BYTES", 1000)
     endpoint.plays(say.body(say.completion("x" * 2000), status))
     assert "larger than 1000 bytes" in failed(ask)[0]
 
@@ -293,9 +293,7 @@ def test_key_is_in_no_exception_behind_the_failure_and_in_no_log(endpoint, say, 
     with pytest.raises(Failed) as caught:
         ask(retries=0)
     behind = list(chain(caught.value))
-    assert len(behind) > 1
-    requests = [problem.request for problem in behind if hasattr(problem, "request")]
-    assert say.KEY not in repr([(each, vars(each)) for each in behind])
-    assert say.KEY not in repr([request.headers.raw for request in requests])
+    assert behind == [caught.value]  # nothing of the SDK hangs on it
+    assert say.KEY not in repr(vars(caught.value))
     assert caplog.records
     assert say.KEY not in caplog.text

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.format.schema import foreign
+from deedbook_provider_http.names import Names
+from deedbook_provider_http.schemas import strictly
+from deedbook_provider_http.trouble import wait_of
 from deedbook_provider_openai import OpenAI
-from deedbook_provider_openai.names import Names
-from deedbook_provider_openai.settings import OPENAI, SETTINGS, Settings
-from deedbook_provider_openai.strict import strictly
-from deedbook_provider_openai.trouble import wait_of
+from deedbook_provider_openai.settings import OPENAI, SETTINGS, OpenAISettings
 
 FUNCTION = r"^[a-zA-Z0-9_-]{1,64}$"
 VALID = foreign({"type": "string", "pattern": FUNCTION}, place="test")
@@ -22,10 +22,10 @@ VALID = foreign({"type": "string", "pattern": FUNCTION}, place="test")
 
 def test_default_address_is_openai_s_whatever_the_environment_says(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/elsewhere")
-    settings = Settings.of({})
+    settings = OpenAISettings.read({})
     assert (settings.base_url, settings.dialect) == (OPENAI, "openai")
-    assert Settings.of({"base_url": f"{OPENAI}/"}).dialect == "openai"
-    assert Settings.of({"base_url": "http://127.0.0.1:8080/v1/"}) == Settings(
+    assert OpenAISettings.read({"base_url": f"{OPENAI}/"}).dialect == "openai"
+    assert OpenAISettings.read({"base_url": "http://127.0.0.1:8080/v1/"}) == OpenAISettings(
         base_url="http://127.0.0.1:8080/v1", dialect="compatible"
     )
 

@@ -109,7 +109,7 @@ def test_garbage_in_a_stream_is_no_answer(endpoint, say, ask, garbage):
 def test_chunk_that_intake_refuses_is_no_answer(endpoint, say, ask, chunk):
     endpoint.plays(say.sse(b"data: " + chunk + b"\n\n", say.chunk({"content": "x"}, "stop"), say.DONE))
     told, retryable = failed(ask, code="INTAKE_REFUSED")
-    assert "the stream holds a chunk that is refused: " in told
+    assert "the stream holds an event that is refused: " in told
     assert retryable
 
 

@@ -184,7 +184,7 @@ def test_profiles_of_the_page_on_models_are_accepted(place, name, shown):
     settings = place.path / ".system/deedbook.yaml"
     told = YAML(typ="safe", pure=True).load(settings.read_text(encoding="utf-8"))
     settings.write_text(json.dumps({**told, **shown, "profile": name}), encoding="utf-8")
-    ran = place.run("lock", OPENAI_API_KEY=KEY)
+    ran = place.run("lock", OPENAI_API_KEY=KEY, ANTHROPIC_API_KEY=KEY, GEMINI_API_KEY=KEY)
     assert ran.returncode == 0, ran.stderr
 
 

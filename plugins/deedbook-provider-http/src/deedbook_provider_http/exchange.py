@@ -31,10 +31,10 @@ Refused = Callable[[int, Mapping[str, str], object], Trouble]
 class Exchange:
     """One request, sent with exactly *headers*, and its answer, which has to have the content type *kind*.
 
-    *take* gets the bytes of a good answer as they arrive.
+    *take* gets the bytes of a good answer as they arrive, and returns whether the rest does not matter.
     """
 
-    def __init__(self, headers: Mapping[str, str], kind: str, take: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, headers: Mapping[str, str], kind: str, take: Callable[[bytes], bool] | None = None) -> None:
         self.headers = headers
         self.kind = kind
         self.take = take
@@ -179,11 +179,14 @@ class _Tapped(httpx2.AsyncByteStream):
             held += len(chunk)
             if held > MAX_BYTES:
                 raise Trouble(f"the endpoint's answer is larger than {MAX_BYTES} bytes")
+            over = False
             if exchange.good and exchange.take is not None:
-                exchange.take(chunk)
+                over = exchange.take(chunk)
             else:
                 exchange.body += chunk
             yield chunk
+            if over:
+                break
         exchange.ended = True
 
     async def aclose(self) -> None:

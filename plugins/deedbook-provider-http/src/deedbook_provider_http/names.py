@@ -7,13 +7,12 @@ from typing import Final
 
 LONGEST: Final = 64
 
-_FITS: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def plain(name: str) -> str:
+def plain(name: str, longest: int = LONGEST) -> str:
     """Return *name* with ``_`` for each character that may not stand in it, cut where it is too long."""
-    return _OTHER.sub("_", name)[:LONGEST] or "_"
+    return _OTHER.sub("_", name)[:longest] or "_"
 
 
 class Names:
@@ -23,11 +22,12 @@ class Names:
     do not depend on what is mentioned, so that they stay the same from turn to turn.
     """
 
-    def __init__(self, offered: Iterable[str], mentioned: Iterable[str] = ()) -> None:
+    def __init__(self, offered: Iterable[str], mentioned: Iterable[str] = (), *, longest: int = LONGEST) -> None:
+        self._longest = longest
         self._sent: dict[str, str] = {}
         self._meant: dict[str, str] = {}
         tools = list(dict.fromkeys(offered))
-        for name in sorted(tools, key=lambda tool: _FITS.fullmatch(tool) is None):
+        for name in sorted(tools, key=lambda tool: plain(tool, longest) != tool):
             self._add(name)
         for name in mentioned:
             self._add(name)
@@ -51,8 +51,8 @@ class Names:
             self._meant[free] = name
 
     def _free(self, name: str) -> str:
-        stem = plain(name)
+        stem = plain(name, self._longest)
         if stem not in self._meant:
             return stem
-        numbered = (f"{stem[: LONGEST - len(end)]}{end}" for end in (f"_{number}" for number in count(2)))
+        numbered = (f"{stem[: self._longest - len(end)]}{end}" for end in (f"_{number}" for number in count(2)))
         return next(made for made in numbered if made not in self._meant)

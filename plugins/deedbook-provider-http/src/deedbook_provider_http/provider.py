@@ -1,11 +1,11 @@
 """A provider over HTTP: one request, one answer, and every failure in words that say what to do."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from deedbook import Ctx, Failed, Host, Object, Secret
+from deedbook import Ctx, Failed, Host, Json, Object, Secret
 
 from .functions import names_of
 from .names import Names
@@ -28,6 +28,16 @@ class Merged(Protocol):
         """Return the whole; raises `Trouble` if the stream ended before its answer did."""
 
 
+class Shown(Protocol):
+    """What a call needs of its context."""
+
+    def remaining(self) -> float:
+        """Return how many seconds are left."""
+
+    def progress(self, delta: Json, /) -> None:
+        """Show a piece of the answer."""
+
+
 class HttpProvider(ABC):
     """A model provider that asks an endpoint: ``completion_request_v2`` → ``completion_response_v2``.
 
@@ -42,6 +52,8 @@ class HttpProvider(ABC):
     """How a stream is cut into events."""
     hint: ClassVar[str] = "structured and extra"
     """The settings that a refused request may be due to."""
+    last: ClassVar[bytes] = b""
+    """The data of an event that ends a stream and is no JSON, where the protocol has one."""
 
     def __init__(self, settings: Settings, host: Host) -> None:
         self._settings = settings
@@ -55,12 +67,20 @@ class HttpProvider(ABC):
     async def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
         """Ask the model."""
         try:
+            return await self.attempt(request, ctx)
+        except Trouble as trouble:
+            raise Failed(trouble.code, trouble.told(), retryable=trouble.retryable) from None
+
+    async def attempt(self, request: Object, ctx: Shown) -> dict[str, Any]:
+        """Send one request and return the response; raises `Trouble`, whose message holds no key."""
+        try:
             names = names_of(request)
             asked = self.question(request, names)
             document = await self._document(request, asked, ctx)
             return self.answer(document, request, names)
         except Trouble as trouble:
-            raise Failed(trouble.code, trouble.told(), retryable=trouble.retryable) from None
+            problem = trouble.without(self._hidden())
+        raise problem
 
     # --- what a vendor's protocol says --------------------------------------------------------------------------------
 
@@ -94,13 +114,13 @@ class HttpProvider(ABC):
 
     # --- the one request ----------------------------------------------------------------------------------------------
 
-    async def _document(self, request: Object, asked: Object, ctx: Ctx) -> Object:
+    async def _document(self, request: Object, asked: Object, ctx: Shown) -> Object:
         if ctx.remaining() <= 0:
             raise Trouble("no time is left to ask the model", again=True)
         from .exchange import Exchange, read_json  # noqa: PLC0415 - the HTTP library takes long to import
 
         endpoint = self._endpoint(request)
-        stream = _Watched(self.merged(), EventStream(self.form), endpoint, ctx) if self._settings.stream else None
+        stream = _Watched(self, endpoint, ctx) if self._settings.stream else None
         kind = KINDS[self.form] if stream else "application/json"
         headers = self._sent(kind)
         exchange = Exchange(headers, kind, stream.take if stream else None)
@@ -118,9 +138,11 @@ class HttpProvider(ABC):
         return obj(found, "the answer is no JSON object")
 
     def _endpoint(self, request: Object) -> Endpoint:
+        return Endpoint(self._settings.base_url, request["model"], self._settings.key, self._hidden(), self.hint)
+
+    def _hidden(self) -> tuple[str, ...]:
         secrets = (self._key, *self._headers.values())
-        hidden = tuple(secret.reveal() for secret in secrets if not isinstance(secret, str | None))
-        return Endpoint(self._settings.base_url, request["model"], self._settings.key, hidden, self.hint)
+        return tuple(secret.reveal() for secret in secrets if not isinstance(secret, str | None))
 
     def _sent(self, kind: str) -> dict[str, str]:
         """Return the headers, all of them."""
@@ -135,16 +157,20 @@ class HttpProvider(ABC):
 class _Watched:
     """A stream on its way: each event is parsed, put to the others, and its text shown."""
 
-    def __init__(self, merged: Merged, events: EventStream, endpoint: Endpoint, ctx: Ctx) -> None:
-        self._merged = merged
-        self._events = events
+    def __init__(self, provider: HttpProvider, endpoint: Endpoint, ctx: Shown) -> None:
+        self._merged = provider.merged()
+        self._events = EventStream(provider.form)
+        self._last = provider.last
         self._endpoint = endpoint
-        self._show: Callable[[str], None] = lambda text: ctx.progress({"text": text})
+        self._ctx = ctx
 
-    def take(self, chunk: bytes) -> None:
-        """Take bytes as they come; raises `Trouble`."""
+    def take(self, chunk: bytes) -> bool:
+        """Take bytes as they come; return whether the stream says that it is over. Raises `Trouble`."""
         for data in self._events.feed(chunk):
+            if self._last and data.startswith(self._last):
+                return True
             self._add(data)
+        return False
 
     def document(self) -> Object:
         """Return the whole."""
@@ -156,11 +182,11 @@ class _Watched:
         from .exchange import read_json  # noqa: PLC0415 - as above
 
         event = obj(read_json(data, "the stream holds an event that is refused"), "the stream holds no JSON object")
-        if event.get("error"):
+        if event.get("error") or event.get("type") == "error":
             raise self._endpoint.broke_off(event)
         text = self._merged.add(event)
         if text:
-            self._show(text)
+            self._ctx.progress({"text": text})
 
 
 def vendor_sdk(module: str, extra: str) -> Any:

@@ -1,7 +1,7 @@
 """What stands under ``with:`` of a model in a profile, as far as providers over HTTP agree on it."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 
@@ -40,7 +40,7 @@ class Settings:
     extra: Object = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, given: Object, *, base_url: str, own: Iterable[str] = ()) -> "Settings":
+    def of(cls, given: Object, *, base_url: str, own: Iterable[str] = ()) -> Self:
         """Read settings that fit `settings_schema`; *base_url* is the default, *own* are further reserved headers.
 
         Raises ``ValueError`` for what a schema cannot say.

@@ -1,7 +1,7 @@
 """What can go wrong with an endpoint, in words that say what to do about it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, Final
@@ -35,9 +35,20 @@ class Trouble(Exception):  # noqa: N818 - it is turned into `Failed` before it l
         self.again = again
         self.wait = wait
 
+    def without(self, hidden: Iterable[str]) -> "Trouble":
+        """Return the same trouble with no *hidden* value in its message."""
+        message = str(self)
+        for value in hidden:
+            message = message.replace(value, "***")
+        return Trouble(message, retryable=self.retryable, again=self.again, wait=self.wait, code=self.code)
+
     def told(self) -> str:
         """Return the message, with the time that the endpoint wants to be left alone."""
-        return f"{self}; it wants to be asked again in {self.wait:.0f} s" if self.wait and self.wait >= 1 else str(self)
+        return f"{self}{self.wanted()}"
+
+    def wanted(self) -> str:
+        """Return the end of a message that tells how long the endpoint wants to be left alone; may be empty."""
+        return f"; it wants to be asked again in {self.wait:.0f} s" if self.wait and self.wait >= 1 else ""
 
 
 @attrs.frozen

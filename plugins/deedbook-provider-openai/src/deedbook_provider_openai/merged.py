@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .trouble import Trouble
+from deedbook_provider_http import Trouble
 
 
-class Merged:
+class MergedCompletion:
     """What the chunks so far say. Only the first choice counts; no other was asked for."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Merged:
             raise Trouble("the stream holds a chunk whose choices are no list of objects", retryable=True)
         return "".join(self._choose(choice) for choice in choices if choice.get("index", 0) == 0)
 
-    def completion(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Return the whole; raises `Trouble` if the stream ended before its answer did."""
         if self._finish is None:
             raise Trouble("the stream ended before the answer was complete", again=True)

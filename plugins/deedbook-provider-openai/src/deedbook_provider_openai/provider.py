@@ -1,16 +1,21 @@
 """The provider ``openai``: one request, sent once or, where that may help, again."""
 
 import asyncio
-from collections.abc import Mapping
 from random import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from deedbook import Ctx, Failed, HandlerSpec, Host, Object, Secret
+from deedbook import Ctx, Failed, HandlerSpec, Host, Json, Object
+from deedbook_provider_http import HttpProvider, Merged, Trouble
+from deedbook_provider_http.names import Names
 
+from . import responses
 from .answer import read
-from .question import body, names_of
-from .settings import SETTINGS, Settings
-from .trouble import Endpoint, Trouble
+from .merged import MergedCompletion
+from .question import body
+from .settings import SETTINGS, OpenAISettings
+
+if TYPE_CHECKING:
+    import httpx2
 
 FIRST_WAIT: Final = 0.5
 """Seconds before the first retry where the endpoint does not say; doubled each time, up to `LONGEST_WAIT`."""
@@ -19,95 +24,94 @@ PATIENCE: Final = 60.0
 """The longest ``Retry-After`` that is waited for, in seconds."""
 
 
-class OpenAI:
-    """Asks ``/chat/completions``: ``completion_request_v2`` → ``completion_response_v2``.
+class OpenAI(HttpProvider):
+    """Asks ``/chat/completions``, or ``/responses``."""
 
-    Everything that goes wrong is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for an answer that is not
-    acceptable JSON; a message names the secret, never the key.
-    """
-
+    agent = "deedbook-provider-openai"
+    hint = "structured, dialect and extra"
+    last = b"[DONE]"
     spec = HandlerSpec(settings=SETTINGS, effects="read", interruptible=True)
 
     def __init__(self, settings: Object, host: Host) -> None:
-        self._settings = Settings.of(settings)
-        self._schema_of = host.schema
-        self._key = host.secret(self._settings.key) if self._settings.key else None
-        self._headers: dict[str, str | Secret] = {
-            name: host.secret(value["secret"]) if isinstance(value, Mapping) else value
-            for name, value in self._settings.headers.items()
-        }
+        self._own = OpenAISettings.read(settings)
+        super().__init__(self._own, host)
 
     async def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
         """Ask the model."""
-        try:
-            return await self._tried(request, ctx)
-        except Trouble as trouble:
-            raise Failed(trouble.code, str(trouble), retryable=trouble.retryable) from None
-
-    async def _tried(self, request: Object, ctx: Ctx) -> dict[str, Any]:
-        names = names_of(request)
-        asked = body(request, self._settings, self._schema_of, names)
-        shown: list[bool] = []
-
-        def show(text: str) -> None:
-            shown.append(True)
-            ctx.progress({"text": text})
-
-        for attempt in range(self._settings.retries + 1):
+        shown = _Shown(ctx)
+        attempt = 0
+        while True:
             try:
-                completion = await self._ask(asked, ctx, show)
-                break
-            except Trouble as trouble:
-                wait = _wait(trouble, attempt)
-                last = attempt == self._settings.retries or bool(shown)  # what was shown cannot be taken back
-                if last or not trouble.again or wait > PATIENCE or wait >= ctx.remaining():
-                    raise _after(trouble, attempt + 1, wait) from None
-                await asyncio.sleep(wait)
-        return read(completion, request, names, self._settings.prices)
+                return await self.attempt(request, shown)
+            except Trouble as problem:
+                trouble = problem
+            wait = _wait(trouble, attempt)
+            last = attempt == self._own.retries or shown.any  # what was shown cannot be taken back
+            attempt += 1
+            if last or not trouble.again or wait > PATIENCE or wait >= ctx.remaining():
+                asked = f"; asked {attempt} times" if attempt > 1 else ""
+                raise Failed(trouble.code, f"{trouble}{asked}{trouble.wanted()}", retryable=trouble.retryable)
+            await asyncio.sleep(wait)
 
-    async def _ask(self, asked: Object, ctx: Ctx, show: Any) -> Any:
-        if ctx.remaining() <= 0:
-            raise Trouble("no time is left to ask the model", retryable=True)
-        from .wire import AGENT, complete  # noqa: PLC0415 - the SDK takes half a second to import
+    def authorization(self, key: str) -> dict[str, str]:
+        """Return the header with the key."""
+        return {"authorization": f"Bearer {key}"}
 
-        headers = {"user-agent": AGENT, **self._sent()}
-        hidden = tuple(
-            secret.reveal() for secret in (self._key, *self._headers.values()) if not isinstance(secret, str | None)
+    def version(self) -> dict[str, str]:
+        """Return the header with the organization, if there is one."""
+        return {"openai-organization": self._own.organization} if self._own.organization else {}
+
+    def question(self, request: Object, names: Names) -> dict[str, Any]:
+        """Return the body of the request."""
+        made = responses.body if self._own.api == "responses" else body
+        return made(request, self._own, self._schema_of, names)
+
+    async def send(self, question: Object, client: "httpx2.AsyncClient", limit: "httpx2.Timeout") -> None:
+        """Send the body through the SDK, which retries nothing and takes nothing from the environment."""
+        import openai  # noqa: PLC0415 - takes half a second
+
+        asking = openai.AsyncOpenAI(
+            api_key="none",  # any text: the SDK would look into the environment, and what is sent is decided elsewhere
+            admin_api_key="",
+            base_url=self._own.base_url,
+            max_retries=0,
+            http_client=client,
         )
-        endpoint = Endpoint(self._settings.base_url, asked["model"], self._settings.key, hidden)
-        return await complete(asked, self._settings, endpoint, headers, ctx.remaining(), show)
+        stream: dict[str, Any] = {"stream": True} if self._own.stream else {}
+        ask: Any = asking.responses.with_streaming_response.create
+        if self._own.api == "chat_completions":
+            ask = asking.chat.completions.with_streaming_response.create
+            stream |= {"stream_options": {"include_usage": True}} if stream else {}
+        async with ask(**question, **stream, extra_body=dict(self._own.extra) or None, timeout=limit) as raw:
+            async for _ in raw.iter_bytes():
+                pass
 
-    def _sent(self) -> dict[str, str]:
-        """Return the headers, all of them."""
-        accept = "text/event-stream" if self._settings.stream else "application/json"
-        sent = {"accept": accept, "accept-encoding": "identity", "content-type": "application/json"}
-        if self._key is not None:
-            sent["authorization"] = f"Bearer {_header(self._settings.key, self._key)}"
-        if self._settings.organization:
-            sent["openai-organization"] = self._settings.organization
-        more = self._headers.items()
-        return sent | {name: value if isinstance(value, str) else _header(name, value) for name, value in more}
+    def merged(self) -> Merged:
+        """Return what puts a stream together."""
+        return responses.MergedResponse() if self._own.api == "responses" else MergedCompletion()
+
+    def answer(self, document: Object, request: Object, names: Names) -> dict[str, Any]:
+        """Return the response that an answer of the API is."""
+        reader = responses.read if self._own.api == "responses" else read
+        return reader(document, request, names, self._own.prices)
 
 
-def _header(name: str | None, secret: Secret) -> str:
-    """Return a secret's value, if a header may hold it: what the HTTP library says otherwise would quote it."""
-    value = secret.reveal()
-    if not value.isascii() or not value.isprintable() or value != value.strip():
-        raise Trouble(
-            f"the secret {name!r} holds a line end, a space at an end or another character that no header may"
-        )
-    return value
+class _Shown:
+    """A call's context, and whether anything was shown."""
+
+    def __init__(self, ctx: Ctx) -> None:
+        self._ctx = ctx
+        self.any = False
+
+    def remaining(self) -> float:
+        return self._ctx.remaining()
+
+    def progress(self, delta: Json) -> None:
+        self.any = True
+        self._ctx.progress(delta)
 
 
 def _wait(trouble: Trouble, attempt: int) -> float:
     if trouble.wait is not None:
         return trouble.wait
     return float(min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * (1 - random() / 4))  # noqa: S311 - only to spread load
-
-
-def _after(trouble: Trouble, attempts: int, wait: float) -> Trouble:
-    """Return the last trouble, with what was done about it."""
-    told = f"; asked {attempts} times" if attempts > 1 else ""
-    if trouble.wait is not None and trouble.wait >= 1:
-        told += f"; it wants to be asked again in {wait:.0f} s"
-    return Trouble(f"{trouble}{told}", retryable=trouble.retryable, code=trouble.code)

@@ -5,6 +5,7 @@ from .completions import ChatCompletions
 from .content import GenerateContent
 from .messages import Messages
 from .protocol import Asked, Protocol
+from .responses import Responses
 from .server import Action, Endpoint, Handler
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "Messages",
     "OllamaChat",
     "Protocol",
+    "Responses",
 ]
