@@ -27,7 +27,7 @@ _REASONS: Final = {
     "model_context_window_exceeded": "max_tokens",
     "refusal": "safety",
 }
-_UNSEEN: Final = frozenset({"thinking", "redacted_thinking"})
+_UNSEEN: Final = ("thinking", "redacted_thinking")
 """Blocks that are no part of the answer."""
 
 

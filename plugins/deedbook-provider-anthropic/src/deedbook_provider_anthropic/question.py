@@ -1,10 +1,19 @@
 """From ``completion_request_v2`` to the body of a request to ``/v1/messages``."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from deedbook import Object
 from deedbook_provider_http import Settings, Trouble
-from deedbook_provider_http.functions import SchemaOf, description, form_in_words, output_limit, parameters
+from deedbook_provider_http.functions import (
+    SchemaOf,
+    answered,
+    callers,
+    description,
+    form_in_words,
+    output_limit,
+    parameters,
+)
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import strictly
 
@@ -39,13 +48,14 @@ def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names)
 
 def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
     """Return the conversation in turns of user and assistant; results of tools are the user's, before any text."""
-    ids = Names(call["id"] for message in request["messages"] for call in message.get("tool_calls", ()))
+    calls = callers(request)
+    ids = Names(calls)
     turns: list[dict[str, Any]] = []
     for message in request["messages"]:
         if message["role"] == "system":
             continue
         role = "assistant" if message["role"] == "assistant" else "user"
-        blocks = _blocks(message, names, ids)
+        blocks = _blocks(message, names, ids, calls)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
@@ -57,21 +67,17 @@ def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Object, names: Names, ids: Names) -> list[dict[str, Any]]:
+def _blocks(message: Object, names: Names, ids: Names, calls: Mapping[str, Object]) -> list[dict[str, Any]]:
     """Return a message's blocks; a text without characters is left out, because the API refuses it."""
     if message["role"] == "tool":
-        return [_result(message, ids)]
+        return [_result(message, ids, calls)]
     text = [{"type": "text", "text": message["content"]}] if message["content"] else []
     return [*text, *(_call(call, names, ids) for call in message.get("tool_calls", ()))]
 
 
-def _result(message: Object, ids: Names) -> dict[str, Any]:
-    if "tool_call_id" not in message:
-        raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
-    answered = message["tool_call_id"]
-    if not ids.knows(answered):
-        raise Trouble(f"a tool message answers the call {answered[:80]!r}, which no message before it makes")
-    return {"type": "tool_result", "tool_use_id": ids.sent(answered), "content": message["content"]}
+def _result(message: Object, ids: Names, calls: Mapping[str, Object]) -> dict[str, Any]:
+    call_id = ids.sent(answered(message, calls)["id"])
+    return {"type": "tool_result", "tool_use_id": call_id, "content": message["content"]}
 
 
 def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:
