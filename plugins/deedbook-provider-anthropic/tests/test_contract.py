@@ -33,7 +33,7 @@ class TestAnthropic(HostedProviderContract):
         assert endpoint.bodies == [
             {
                 "model": "model-x",
-                "max_tokens": 8192,
+                "max_tokens": 16384,
                 "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
             }
         ]
@@ -137,8 +137,11 @@ class TestAnthropic(HostedProviderContract):
 
     def test_settings_of_the_body_arrive(self, endpoint, respond):
         endpoint.plays(self.protocol.answer("ok"))
-        respond(extra={"metadata": {"user_id": "u"}}, temperature=0.3)
-        assert (endpoint.bodies[0]["metadata"], endpoint.bodies[0]["temperature"]) == ({"user_id": "u"}, 0.3)
+        extra = {"metadata": {"user_id": "u"}, "thinking": {"type": "between_tools"}}
+        respond(user(response_schema="plan_v1"), extra=extra, temperature=0.3, effort="low")
+        (body,) = endpoint.bodies
+        assert (body["metadata"], body["thinking"], body["temperature"]) == (*extra.values(), 0.3)
+        assert (body["output_config"]["effort"], body["output_config"]["format"]["type"]) == ("low", "json_schema")
 
     def test_schema_that_the_api_cannot_take_is_told_in_words(self, endpoint, respond):
         wanted = "completion_request_v2"  # it takes an object or null, which structured outputs do not say

@@ -17,11 +17,11 @@ from deedbook_provider_http.functions import (
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import strictly
 
-MAX_TOKENS: Final = 8192
+MAX_TOKENS: Final = 16_384
 """The limit of tokens where neither the request nor the settings give one: the API wants one."""
 
 
-def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
+def body(request: Object, settings: Settings, effort: str | None, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
     """Return the body; ``extra`` and what makes it a stream are added when it is sent."""
     made: dict[str, Any] = {
         "model": request["model"],
@@ -34,6 +34,7 @@ def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names)
     temperature = request.get("temperature", settings.temperature)
     if temperature is not None:
         made["temperature"] = temperature
+    output: dict[str, Any] = {} if effort is None else {"effort": effort}
     wanted = request.get("response_schema")
     if wanted:
         schema = schema_of(wanted)
@@ -41,7 +42,9 @@ def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names)
         if narrowed is None:
             system.append(form_in_words(wanted, schema))
         else:
-            made["output_config"] = {"format": {"type": "json_schema", "schema": narrowed}}
+            output["format"] = {"type": "json_schema", "schema": narrowed}
+    if output:
+        made["output_config"] = output
     told = "\n\n".join(part for part in system if part)
     return {**made, "system": told} if told else made
 
