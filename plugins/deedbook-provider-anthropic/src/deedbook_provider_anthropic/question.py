@@ -17,6 +17,8 @@ from deedbook_provider_http.functions import (
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import strictly
 
+from .thoughts import laid_out, own_id
+
 MAX_TOKENS: Final = 16_384
 """The limit of tokens where neither the request nor the settings give one: the API wants one."""
 
@@ -52,7 +54,7 @@ def body(request: Object, settings: Settings, effort: str | None, schema_of: Sch
 def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
     """Return the conversation in turns of user and assistant; results of tools are the user's, before any text."""
     calls = callers(request)
-    ids = Names(calls)
+    ids = Names(map(own_id, calls))
     turns: list[dict[str, Any]] = []
     for message in request["messages"]:
         if message["role"] == "system":
@@ -70,21 +72,30 @@ def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Object, names: Names, ids: Names, calls: Mapping[str, Object]) -> list[dict[str, Any]]:
+def _blocks(message: Object, names: Names, ids: Names, calls: Mapping[str, Object]) -> list[Object]:
     """Return a message's blocks; a text without characters is left out, because the API refuses it."""
     if message["role"] == "tool":
         return [_result(message, ids, calls)]
+    calls_made = [_call(call, names, ids) for call in message.get("tool_calls", ())]
+    as_it_was = laid_out(message, calls_made) if calls_made else None
+    if as_it_was is not None:
+        return as_it_was
     text = [{"type": "text", "text": message["content"]}] if message["content"] else []
-    return [*text, *(_call(call, names, ids) for call in message.get("tool_calls", ()))]
+    return [*text, *calls_made]
 
 
 def _result(message: Object, ids: Names, calls: Mapping[str, Object]) -> dict[str, Any]:
-    call_id = ids.sent(answered(message, calls)["id"])
+    call_id = ids.sent(own_id(answered(message, calls)["id"]))
     return {"type": "tool_result", "tool_use_id": call_id, "content": message["content"]}
 
 
 def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:
-    return {"type": "tool_use", "id": ids.sent(call["id"]), "name": names.sent(call["name"]), "input": call["args"]}
+    return {
+        "type": "tool_use",
+        "id": ids.sent(own_id(call["id"])),
+        "name": names.sent(call["name"]),
+        "input": call["args"],
+    }
 
 
 def _tool(tool: Object, names: Names) -> dict[str, Any]:
