@@ -1,5 +1,7 @@
 """The provider keeps the contract of every provider for a vendor's protocol, over real HTTP; then what is its own."""
 
+import pytest
+
 from deedbook_testing import HostedProviderContract
 from deedbook_testing.endpoints import Messages
 from deedbook_testing.endpoints.protocol import sse
@@ -33,7 +35,7 @@ class TestAnthropic(HostedProviderContract):
         assert endpoint.bodies == [
             {
                 "model": "model-x",
-                "max_tokens": 8192,
+                "max_tokens": 16384,
                 "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
             }
         ]
@@ -121,6 +123,50 @@ class TestAnthropic(HostedProviderContract):
         endpoint.plays(document(made))
         assert "'server_tool_use', which was not asked for" in str(failed())
 
+    @pytest.mark.parametrize("layout", ["thought, text, calls", "thoughts among texts", "only thoughts"])
+    def test_thinking_comes_back_as_it_was(self, endpoint, respond, layout):
+        thought = {"type": "thinking", "thinking": "Hm, “so”.", "signature": "c2ln"}
+        hidden = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
+        text = [{"type": "text", "text": each} for each in ("Let me see.", " Now.")]
+        calls = [{"type": "tool_use", "id": f"toolu_{n}", "name": "echo", "input": {"n": n}} for n in range(2)]
+        content = {
+            "thought, text, calls": [thought, text[0], *calls],
+            "thoughts among texts": [hidden, text[0], thought, calls[0], thought, text[1], calls[1]],
+            "only thoughts": [thought, hidden, *calls],
+        }[layout]
+        endpoint.plays(
+            document({**self.protocol.message("", [("echo", {})]), "content": content}), self.protocol.answer("ok")
+        )
+        first = respond(user(tools=TOOLS))
+        asked = {"role": "assistant", "content": first["text"], "tool_calls": first["tool_calls"]}
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "{}"} for call in first["tool_calls"]]
+        respond({"messages": [*user()["messages"], asked, *results], "tools": TOOLS})
+        _, again, answers = endpoint.bodies[1]["messages"]
+        assert again == {"role": "assistant", "content": content}
+        assert [block["tool_use_id"] for block in answers["content"]] == ["toolu_0", "toolu_1"]
+
+    def test_thinking_of_a_stream_comes_back_too(self, endpoint, respond):
+        endpoint.plays(self.protocol.streamed(["So."], [("echo", {"n": 1})]), self.protocol.answer("ok"))
+        first = respond(user(tools=TOOLS), stream=True)
+        asked = {"role": "assistant", "content": first["text"], "tool_calls": first["tool_calls"]}
+        result = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "{}"}
+        respond({"messages": [*user()["messages"], asked, result], "tools": TOOLS})
+        thought, text, _ = endpoint.bodies[1]["messages"][1]["content"]
+        assert thought == {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+        assert text == {"type": "text", "text": "So."}
+
+    @pytest.mark.parametrize("layout", ["", "[", "[7,null]", "[3]", "[3,null,null]", "[{}]", '{"a":1}', "[0,3,null]"])
+    def test_message_that_was_changed_is_sent_without_its_thinking(self, endpoint, respond, layout):
+        endpoint.plays(self.protocol.answer("ok"))
+        call = {"id": f"toolu_0:{layout}", "name": "echo", "args": {}}
+        asked = {"role": "assistant", "content": "So.", "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "{}"}
+        respond({"messages": [*user()["messages"], asked, result], "tools": TOOLS})
+        assert endpoint.bodies[0]["messages"][1]["content"] == [
+            {"type": "text", "text": "So."},
+            {"type": "tool_use", "id": "toolu_0", "name": "echo", "input": {}},
+        ]
+
     def test_account_without_credit_is_not_asked_again(self, endpoint, failed):
         endpoint.plays(
             self.protocol.refusal("Your credit balance is too low to access the API.", 400),
@@ -137,8 +183,11 @@ class TestAnthropic(HostedProviderContract):
 
     def test_settings_of_the_body_arrive(self, endpoint, respond):
         endpoint.plays(self.protocol.answer("ok"))
-        respond(extra={"metadata": {"user_id": "u"}}, temperature=0.3)
-        assert (endpoint.bodies[0]["metadata"], endpoint.bodies[0]["temperature"]) == ({"user_id": "u"}, 0.3)
+        extra = {"metadata": {"user_id": "u"}, "thinking": {"type": "between_tools"}}
+        respond(user(response_schema="plan_v1"), extra=extra, temperature=0.3, effort="low")
+        (body,) = endpoint.bodies
+        assert (body["metadata"], body["thinking"], body["temperature"]) == (*extra.values(), 0.3)
+        assert (body["output_config"]["effort"], body["output_config"]["format"]["type"]) == ("low", "json_schema")
 
     def test_schema_that_the_api_cannot_take_is_told_in_words(self, endpoint, respond):
         wanted = "completion_request_v2"  # it takes an object or null, which structured outputs do not say

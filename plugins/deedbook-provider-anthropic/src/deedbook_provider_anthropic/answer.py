@@ -19,6 +19,8 @@ from deedbook_provider_http.reply import (
     usage_of,
 )
 
+from . import thoughts
+
 _REASONS: Final = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -27,8 +29,6 @@ _REASONS: Final = {
     "model_context_window_exceeded": "max_tokens",
     "refusal": "safety",
 }
-_UNSEEN: Final = frozenset({"thinking", "redacted_thinking"})
-"""Blocks that are no part of the answer."""
 
 
 def read(message: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
@@ -37,17 +37,20 @@ def read(message: Object, request: Object, names: Names, prices: Mapping[str, fl
     if not isinstance(told, str) or told not in _REASONS:
         unclear(f"the answer has the stop_reason {str(told)[:40]!r}; known are {', '.join(_REASONS)}")
     texts, uses = [], []
-    for block in objects(message.get("content"), "the message's content is no list of blocks"):
+    blocks = objects(message.get("content"), "the message's content is no list of blocks")
+    blocks = [block for block in blocks if block.get("type") != "text" or block.get("text")]
+    for block in blocks:
         kind = block.get("type")
         if kind == "text":
             texts.append(text_of(block.get("text"), "the text of a block is no text"))
         elif kind == "tool_use":
             uses.append(block)
-        elif kind not in _UNSEEN:
+        elif kind not in thoughts.KINDS:
             unclear(f"the message holds a block of the type {str(kind)[:40]!r}, which was not asked for")
 
     def call(use: Object, number: int) -> Object:
-        return tool_call(request, names, use.get("name"), use.get("input"), given=use.get("id"), number=number)
+        given = thoughts.noted(use.get("id"), blocks) if number == 1 else use.get("id")
+        return tool_call(request, names, use.get("name"), use.get("input"), given=given, number=number)
 
     text, reason = "".join(texts), _REASONS[told]
     return response(

@@ -50,6 +50,8 @@ class MergedMessage:
         block = dict(_part(event, "content_block"))
         if block.get("type") == "tool_use":
             block["input"] = ""  # it comes as text, in pieces; what stands here is an empty object
+        elif block.get("type") == "thinking":
+            block = {"thinking": "", "signature": "", **block}
         index = _index(event)
         if index in self._blocks:
             raise Trouble(f"the stream begins its block {index} twice", retryable=True)
@@ -65,6 +67,10 @@ class MergedMessage:
                 return self._append(block, "text", delta.get("text"))
             case "input_json_delta":
                 self._append(block, "input", delta.get("partial_json"))
+            case "thinking_delta":
+                self._append(block, "thinking", delta.get("thinking"))
+            case "signature_delta":
+                self._append(block, "signature", delta.get("signature"))
         return ""
 
     def _append(self, block: dict[str, Any], name: str, piece: object) -> str:

@@ -20,9 +20,15 @@ VERSION: Final = "2023-06-01"
 SDK: Final = "deedbook-provider-anthropic[sdk]"
 
 _RESERVED: Final = (
-    "max_tokens", "messages", "model", "output_config", "stream", "system", "temperature", "thinking", "tool_choice",
-    "tools",
+    "max_tokens", "messages", "model", "output_config", "stream", "system", "temperature", "tool_choice", "tools",
 )  # fmt: skip
+_SETTINGS: Final = settings_schema(
+    structured=("json_schema", "none"), reserved=_RESERVED, prices=("cache_write_per_million",), temperature=1
+)
+_EFFORT: Final = {
+    "enum": ["low", "medium", "high", "xhigh", "max"],
+    "description": "How much work the model puts into its answer; by default as the model does it.",
+}
 
 
 class Anthropic(HttpProvider):
@@ -30,19 +36,15 @@ class Anthropic(HttpProvider):
 
     agent = "deedbook-provider-anthropic"
     spec = HandlerSpec(
-        settings=settings_schema(
-            structured=("json_schema", "none"),
-            reserved=_RESERVED,
-            prices=("cache_write_per_million",),
-            temperature=1,
-        ),
+        settings={**_SETTINGS, "properties": {**_SETTINGS["properties"], "effort": _EFFORT}},
         effects="read",
         interruptible=True,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:
-        own = ("x-api-key", "anthropic-version")
-        super().__init__(Settings.of(settings, base_url=ADDRESS, own=own), host)
+        given = dict(settings)
+        self._effort: str | None = given.pop("effort", None)
+        super().__init__(Settings.of(given, base_url=ADDRESS, own=("x-api-key", "anthropic-version")), host)
 
     def authorization(self, key: str) -> dict[str, str]:
         """Return the header with the key."""
@@ -54,7 +56,7 @@ class Anthropic(HttpProvider):
 
     def question(self, request: Object, names: Names) -> dict[str, Any]:
         """Return the body of the request."""
-        return body(request, self._settings, self._schema_of, names)
+        return body(request, self._settings, self._effort, self._schema_of, names)
 
     async def send(self, question: Object, client: "httpx2.AsyncClient", limit: "httpx2.Timeout") -> None:
         """Send the body through the SDK, which retries nothing and takes no key from the environment."""

@@ -1,18 +1,29 @@
 """From ``completion_request_v2`` to the body of a request to ``/v1/messages``."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from deedbook import Object
 from deedbook_provider_http import Settings, Trouble
-from deedbook_provider_http.functions import SchemaOf, description, form_in_words, output_limit, parameters
+from deedbook_provider_http.functions import (
+    SchemaOf,
+    answered,
+    callers,
+    description,
+    form_in_words,
+    output_limit,
+    parameters,
+)
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import strictly
 
-MAX_TOKENS: Final = 8192
+from .thoughts import laid_out, own_id
+
+MAX_TOKENS: Final = 16_384
 """The limit of tokens where neither the request nor the settings give one: the API wants one."""
 
 
-def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
+def body(request: Object, settings: Settings, effort: str | None, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
     """Return the body; ``extra`` and what makes it a stream are added when it is sent."""
     made: dict[str, Any] = {
         "model": request["model"],
@@ -25,6 +36,7 @@ def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names)
     temperature = request.get("temperature", settings.temperature)
     if temperature is not None:
         made["temperature"] = temperature
+    output: dict[str, Any] = {} if effort is None else {"effort": effort}
     wanted = request.get("response_schema")
     if wanted:
         schema = schema_of(wanted)
@@ -32,20 +44,23 @@ def body(request: Object, settings: Settings, schema_of: SchemaOf, names: Names)
         if narrowed is None:
             system.append(form_in_words(wanted, schema))
         else:
-            made["output_config"] = {"format": {"type": "json_schema", "schema": narrowed}}
+            output["format"] = {"type": "json_schema", "schema": narrowed}
+    if output:
+        made["output_config"] = output
     told = "\n\n".join(part for part in system if part)
     return {**made, "system": told} if told else made
 
 
 def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
     """Return the conversation in turns of user and assistant; results of tools are the user's, before any text."""
-    ids = Names(call["id"] for message in request["messages"] for call in message.get("tool_calls", ()))
+    calls = callers(request)
+    ids = Names(map(own_id, calls))
     turns: list[dict[str, Any]] = []
     for message in request["messages"]:
         if message["role"] == "system":
             continue
         role = "assistant" if message["role"] == "assistant" else "user"
-        blocks = _blocks(message, names, ids)
+        blocks = _blocks(message, names, ids, calls)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         elif blocks:
@@ -57,25 +72,30 @@ def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Object, names: Names, ids: Names) -> list[dict[str, Any]]:
+def _blocks(message: Object, names: Names, ids: Names, calls: Mapping[str, Object]) -> list[Object]:
     """Return a message's blocks; a text without characters is left out, because the API refuses it."""
     if message["role"] == "tool":
-        return [_result(message, ids)]
+        return [_result(message, ids, calls)]
+    calls_made = [_call(call, names, ids) for call in message.get("tool_calls", ())]
+    as_it_was = laid_out(message, calls_made) if calls_made else None
+    if as_it_was is not None:
+        return as_it_was
     text = [{"type": "text", "text": message["content"]}] if message["content"] else []
-    return [*text, *(_call(call, names, ids) for call in message.get("tool_calls", ()))]
+    return [*text, *calls_made]
 
 
-def _result(message: Object, ids: Names) -> dict[str, Any]:
-    if "tool_call_id" not in message:
-        raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
-    answered = message["tool_call_id"]
-    if not ids.knows(answered):
-        raise Trouble(f"a tool message answers the call {answered[:80]!r}, which no message before it makes")
-    return {"type": "tool_result", "tool_use_id": ids.sent(answered), "content": message["content"]}
+def _result(message: Object, ids: Names, calls: Mapping[str, Object]) -> dict[str, Any]:
+    call_id = ids.sent(own_id(answered(message, calls)["id"]))
+    return {"type": "tool_result", "tool_use_id": call_id, "content": message["content"]}
 
 
 def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:
-    return {"type": "tool_use", "id": ids.sent(call["id"]), "name": names.sent(call["name"]), "input": call["args"]}
+    return {
+        "type": "tool_use",
+        "id": ids.sent(own_id(call["id"])),
+        "name": names.sent(call["name"]),
+        "input": call["args"],
+    }
 
 
 def _tool(tool: Object, names: Names) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from deedbook import IntakeError, Object, parse
 from deedbook_provider_http import Settings, Trouble
 from deedbook_provider_http.functions import (
     SchemaOf,
+    answered,
     callers,
     description,
     form_in_words,
@@ -101,14 +102,10 @@ def _call(call: Object, names: Names) -> dict[str, Any]:
 
 
 def _result(message: Object, names: Names, calls: dict[str, Object]) -> dict[str, Any]:
-    if "tool_call_id" not in message:
-        raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
-    call_id = message["tool_call_id"]
-    if call_id not in calls:
-        raise Trouble(f"a tool message answers the call {call_id[:80]!r}, which no message before it makes")
-    own, _ = signatures.told(call_id)
-    answered = {"name": names.sent(calls[call_id]["name"]), "response": _object(message["content"])}
-    return {"functionResponse": {**answered, **({"id": own} if own else {})}}
+    call = answered(message, calls)
+    own, _ = signatures.told(call["id"])
+    said = {"name": names.sent(call["name"]), "response": _object(message["content"])}
+    return {"functionResponse": {**said, **({"id": own} if own else {})}}
 
 
 def _object(content: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from deedbook import Object
 
 from .names import Names
+from .trouble import Trouble
 
 SchemaOf = Callable[[str], Object]
 
@@ -24,6 +25,21 @@ def names_of(request: Object) -> Names:
 def callers(request: Object) -> dict[str, Object]:
     """Return every earlier call of the conversation by its id."""
     return {call["id"]: call for message in request["messages"] for call in message.get("tool_calls", ())}
+
+
+def answered(message: Object, calls: Mapping[str, Object]) -> Object:
+    """Return the earlier call whose result a tool's message is; raises `Trouble` if there is none."""
+    call_id = answered_id(message)
+    if call_id not in calls:
+        raise Trouble(f"a tool message answers the call {call_id[:80]!r}, which no message before it makes")
+    return calls[call_id]
+
+
+def answered_id(message: Object) -> str:
+    """Return the id of the call whose result a tool's message is; raises `Trouble` if it does not say so."""
+    if "tool_call_id" not in message:
+        raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
+    return str(message["tool_call_id"])
 
 
 def description(tool: Object, names: Names) -> str:

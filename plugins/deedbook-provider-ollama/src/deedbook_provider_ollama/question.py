@@ -3,9 +3,10 @@
 from typing import Any
 
 from deedbook import Object
-from deedbook_provider_http import Settings, Trouble
+from deedbook_provider_http import Settings
 from deedbook_provider_http.functions import (
     SchemaOf,
+    answered,
     callers,
     description,
     form_in_words,
@@ -46,13 +47,8 @@ def body(request: Object, settings: Settings, options: Object, schema_of: Schema
 def _message(message: Object, names: Names, calls: dict[str, Object]) -> dict[str, Any]:
     said = {"role": message["role"], "content": message["content"]}
     if message["role"] == "tool":
-        if "tool_call_id" not in message:
-            raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
-        answered = calls.get(message["tool_call_id"])
-        if answered is None:
-            why = f"a tool message answers the call {message['tool_call_id'][:80]!r}, which no message before it makes"
-            raise Trouble(why)
-        return {**said, "tool_name": names.sent(answered["name"]), "tool_call_id": message["tool_call_id"]}
+        call = answered(message, calls)
+        return {**said, "tool_name": names.sent(call["name"]), "tool_call_id": call["id"]}
     asked = [_call(call, names) for call in message.get("tool_calls", ())]
     return {**said, "tool_calls": asked} if asked else said
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deedbook_provider_http import Trouble
+from deedbook_provider_http.reply import objects
 
 
 class MergedCompletion:
@@ -42,7 +43,7 @@ class MergedCompletion:
         delta = choice.get("delta") or {}
         if not isinstance(delta, Mapping):
             raise Trouble("the stream holds a delta that is no object", retryable=True)
-        for part in delta.get("tool_calls") or ():
+        for part in objects(delta.get("tool_calls") or [], "the stream holds tool_calls that are no list of objects"):
             self._call(part)
         for name, parts in self._text.items():
             if delta.get(name):

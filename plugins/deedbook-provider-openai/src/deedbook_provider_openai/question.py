@@ -3,8 +3,15 @@
 from typing import Any, Final
 
 from deedbook import Object
-from deedbook_provider_http import Trouble
-from deedbook_provider_http.functions import SchemaOf, compact, description, form_in_words, output_limit, parameters
+from deedbook_provider_http.functions import (
+    SchemaOf,
+    answered_id,
+    compact,
+    description,
+    form_in_words,
+    output_limit,
+    parameters,
+)
 from deedbook_provider_http.names import Names, plain
 from deedbook_provider_http.schemas import strictly
 
@@ -43,9 +50,7 @@ def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: 
 def _message(message: Object, names: Names, ids: Names) -> dict[str, Any]:
     role, content, calls = message["role"], message["content"], message.get("tool_calls")
     if role == "tool":
-        if "tool_call_id" not in message:
-            raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
-        return {"role": role, "tool_call_id": ids.sent(message["tool_call_id"]), "content": content}
+        return {"role": role, "tool_call_id": ids.sent(answered_id(message)), "content": content}
     if role == "assistant" and calls:
         return {"role": role, "content": content or None, "tool_calls": [_call(call, names, ids) for call in calls]}
     return {"role": role, "content": content}

@@ -5,7 +5,15 @@ from typing import Any, Final
 
 from deedbook import Object
 from deedbook_provider_http import Trouble
-from deedbook_provider_http.functions import SchemaOf, compact, description, form_in_words, output_limit, parameters
+from deedbook_provider_http.functions import (
+    SchemaOf,
+    answered_id,
+    compact,
+    description,
+    form_in_words,
+    output_limit,
+    parameters,
+)
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
     asked_estimate,
@@ -25,8 +33,8 @@ from .question import form_of, ids_of
 from .settings import OpenAISettings
 
 _STOPPED: Final = {"max_output_tokens": "max_tokens", "content_filter": "safety"}
-_UNSEEN: Final = frozenset({"reasoning"})
-_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_UNSEEN: Final = ("reasoning",)
+_ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 
 
 def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: Names) -> dict[str, Any]:
@@ -63,9 +71,7 @@ def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: 
 
 def _items(message: Object, names: Names, ids: Names) -> list[dict[str, Any]]:
     if message["role"] == "tool":
-        if "tool_call_id" not in message:
-            raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
-        result = {"type": "function_call_output", "call_id": ids.sent(message["tool_call_id"])}
+        result = {"type": "function_call_output", "call_id": ids.sent(answered_id(message))}
         return [{**result, "output": message["content"]}]
     text = [{"role": message["role"], "content": message["content"]}] if message["content"] else []
     calls = [

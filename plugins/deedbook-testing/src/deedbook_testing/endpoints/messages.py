@@ -45,6 +45,8 @@ class Messages(Protocol):
         said: list[tuple[Any, ...]] = []
         for turn in body["messages"]:
             for block in turn["content"]:
+                if block["type"] in ("thinking", "redacted_thinking"):
+                    continue
                 if block["type"] == "text":
                     said.append((turn["role"], block["text"]))
                 elif block["type"] == "tool_use":
@@ -76,7 +78,9 @@ class Messages(Protocol):
         head = {**self._head(None), "content": [], "usage": self.usage(9, 1)}
         made = [("message_start", {"message": head}), ("ping", {})]
         made += _block(
-            0, {"type": "thinking", "thinking": "", "signature": ""}, [("thinking_delta", "thinking", "Hm.")]
+            0,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            [("thinking_delta", "thinking", "Hm."), ("signature_delta", "signature", "c2ln")],
         )
         pieces = [("text_delta", "text", text) for text in texts]
         made += _block(1, {"type": "text", "text": ""}, pieces) if pieces else []

@@ -1,0 +1,61 @@
+"""Blocks of thinking: what the API wants back, as it was, with the calls that its model has made.
+
+``completion_request_v2`` has no place for them, so that they travel in the id of an answer's first call:
+``<the API's id>:<layout>``. The layout is JSON, a list with one member for each block of the answer: the block of
+thinking itself, the number of characters of a text, or null for a call.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from deedbook import IntakeError, Object, parse
+
+KINDS: Final = ("thinking", "redacted_thinking")
+_OURS: Final = "toolu_"
+
+
+def noted(call_id: object, blocks: Sequence[Object]) -> object:
+    """Return the id of the first call of an answer, with its layout if the answer holds blocks of thinking."""
+    if not isinstance(call_id, str) or not any(block.get("type") in KINDS for block in blocks):
+        return call_id
+    layout = [_member(block) for block in blocks]
+    return f"{call_id}:{json.dumps(layout, ensure_ascii=False, separators=(',', ':'))}"
+
+
+def own_id(call_id: str) -> str:
+    """Return the API's own part of an id."""
+    return call_id.partition(":")[0] if call_id.startswith(_OURS) else call_id
+
+
+def laid_out(message: Object, calls: Sequence[Object]) -> list[Object] | None:
+    """Return the blocks of an assistant's message as they were; `None` if nobody noted it, or the message is another.
+
+    *calls* are the blocks of its calls.
+    """
+    _, _, told = message["tool_calls"][0]["id"].partition(":")
+    try:
+        layout = parse(told) if message["tool_calls"][0]["id"].startswith(_OURS) and told else None
+    except IntakeError:
+        return None
+    if not isinstance(layout, list):
+        return None
+    text, left = message["content"], list(calls)
+    blocks: list[Object] = []
+    for member in layout:
+        if type(member) is int:
+            blocks.append({"type": "text", "text": text[:member]})
+            text = text[member:]
+        elif member is None and left:
+            blocks.append(left.pop(0))
+        elif isinstance(member, dict) and member.get("type") in KINDS:
+            blocks.append(member)
+        else:
+            return None
+    return None if text or left or any(block.get("text") == "" for block in blocks) else blocks
+
+
+def _member(block: Object) -> Any:
+    if block.get("type") in KINDS:
+        return block
+    return len(block.get("text") or "") if block.get("type") == "text" else None
