@@ -182,7 +182,7 @@ def test_bundle_that_is_not_utf8_or_no_file_is_refused(saved: tuple[Place, str])
     (place.path / "run.json").write_bytes(b'{"\xff": 1}')
     assert place.here("context", "load", session, "run.json").err.startswith("error: ")
     assert "is no file" in place.here("context", "load", session, "missing.json", status=2).err
-    assert "is a directory" in place.here("context", "load", session, ".system", status=2).err
+    assert "is no file" in place.here("context", "load", session, ".system", status=2).err
 
 
 def test_bundle_of_another_session_is_refused(saved: tuple[Place, str]):

@@ -330,8 +330,6 @@ READERS = {
     "deedbook_tool_mcp/messages.py": "the id in a message that was refused",
 }
 """Who reads JSON without the intake, and what."""
-SERVERS = ("deedbook_testing/endpoints/", "deedbook_testing/hosted.py")
-"""Servers and requests of tests, which speak the protocols of models."""
 _READS = frozenset({"json.load", "json.loads", "orjson.loads"})
 _OF_LIBRARIES = frozenset({"validate_json", "model_validate_json", "from_json", "json"})
 
@@ -349,4 +347,4 @@ def test_nobody_else_reads_json():
     for path in [*ROOT.glob("core/deedbook/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]:
         if any(map(_reads_json, ast.walk(ast.parse(path.read_text(encoding="utf-8"))))):
             found.add(str(path).partition("/core/deedbook/")[2] or str(path).partition("/src/")[2])
-    assert {name for name in found if not name.startswith(SERVERS)} == set(READERS)
+    assert found == set(READERS)

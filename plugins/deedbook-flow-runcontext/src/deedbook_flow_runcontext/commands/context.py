@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option
+from deedbook.cli.common import EMPTY, GlobalOptions, SuggestingGroup, json_option
 from deedbook.cli.output import as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
@@ -23,7 +23,19 @@ run_option = click.option(
     metavar="SPAN",
     help="The run, by the span of its flow.call; by default the last one of the session.",
 )
-bundle_argument = click.argument("bundle", type=click.Path(dir_okay=False, path_type=Path))
+
+
+class BundlePath(click.Path):
+    """The path of a bundle; an empty text is refused, which `Path` would take for the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; raises `click.BadParameter`."""
+        if value == "":
+            self.fail(EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+bundle_argument = click.argument("bundle", type=BundlePath(path_type=Path))
 
 
 @data_command
@@ -84,7 +96,7 @@ def load(asked: GlobalOptions, session: str, bundle: Path) -> int:
 @command.command("diff", short_help="Compare the context of SESSION with that of OTHER, or with a bundle.")
 @session_argument
 @click.argument("other", required=False, shell_complete=completing.sessions)
-@click.option("--bundle", type=click.Path(dir_okay=False, path_type=Path), help="A saved bundle, instead of OTHER.")
+@click.option("--bundle", type=BundlePath(path_type=Path), help="A saved bundle, instead of OTHER.")
 @run_option
 @json_option
 @click.pass_obj
