@@ -98,6 +98,7 @@ def opened() -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list open files")
+@pytest.mark.campaign(keep=12)
 @pytest.mark.parametrize(("which", "fault"), FAULTS)
 @pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
 def test_command_on_a_damaged_ledger_leaves_no_file_open(place: Place, argv, which, fault):

@@ -129,6 +129,7 @@ DEADLY = {
 }  # fmt: skip
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize(("source", "says"), DEADLY.values(), ids=DEADLY)
 def test_doctor_names_what_no_process_survives_and_goes_on(place, source, says):
     place.offer("tools", "thing", source)
@@ -212,6 +213,7 @@ KEEPS = {
 }
 
 
+@pytest.mark.campaign(keep=1)
 @pytest.mark.parametrize("source", KEEPS.values(), ids=KEEPS)
 def test_command_ends_whatever_a_plugin_left(place, source):
     ran = call(place, source + FINE)

@@ -133,6 +133,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.campaign(keep=12)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("form", HONEST)
 def test_ledger_with_a_damaged_beginning_keeps_its_form(tmp_path, form, damage):
