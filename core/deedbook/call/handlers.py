@@ -1,4 +1,8 @@
-"""Call a handler, synchronous or asynchronous, within its limit; there is always an outcome."""
+"""Call a handler, synchronous or asynchronous, within its limit.
+
+There is always an outcome, unless the handler is a flow whose run is suspended. A `SessionOrigin` gives outcomes in
+place of handlers.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable

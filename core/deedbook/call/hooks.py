@@ -4,7 +4,7 @@ One ``hook.fired`` event per life-cycle event lists every hook that was asked. R
 output; the strictest answer wins; on a blocking event, a hook that fails, is late or returns nothing denies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -235,3 +235,33 @@ def refused(code: str, fired: HookResult) -> Err:
     """Return the error of a hook's refusal."""
     assert fired.refusal is not None
     return Err(fault(code, fired.refusal, place=source_place(fired.by)))
+
+
+# --- reading back -----------------------------------------------------------------------------------------------------
+
+
+def read_result(fired: Object, subject: Object) -> HookResult:
+    """Return a recorded firing (the payload of ``hook.fired``) about *subject* as the hooks answered it."""
+    asked, left = fired.get("asked", ()), fired.get("output", subject)
+    signals = read_signals(asked)
+    if EVENTS[str(fired["event"])].blocking and fired.get("decision") in ("deny", "ask"):
+        hook = next((each["hook"] for each in asked if each["decision"] == fired["decision"]), "")
+        return HookResult(refusal=read_refusal(fired) or f"hook {hook!r} refused", left=left, signals=signals)
+    reasons = tuple(str(each["reason"]) for each in asked if each.get("reason"))
+    return HookResult(left=left, signals=signals, reasons=reasons)
+
+
+def read_refusal(fired: Object) -> str:
+    """Return the reason of the strictest answer in a recorded firing."""
+    decision = fired.get("decision")
+    reasons = (str(each.get("reason", "")) for each in fired.get("asked", ()) if each.get("decision") == decision)
+    return next(reasons, "")
+
+
+def read_signals(asked: Iterable[Object]) -> Object:
+    """Return the signals in recorded answers, merged as in `HookResult`."""
+    signals: dict[str, list[Any]] = {}
+    for each in asked:
+        for name, value in each.get("signals", {}).items():
+            signals.setdefault(name, []).append({"hook": each["hook"], "value": value})
+    return dict(sorted(signals.items()))

@@ -17,7 +17,7 @@ import attrs
 from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.context import REPORT, Recorder, RunContext
-from deedbook.format.errors import fault
+from deedbook.format.errors import recordable
 from deedbook.format.events import new_id
 from deedbook.format.families import RUN_ENDS
 from deedbook.format.schema import Schemas, suggest
@@ -37,6 +37,7 @@ MAX_BRANCHES: Final = 1000
 MAX_DEPTH: Final = 16
 """The deepest nesting of runs."""
 _THREADS: Final = 16
+_MAX_REASON: Final = 2000
 
 
 class RunCalls(CallCtx):
@@ -113,7 +114,7 @@ class RunCalls(CallCtx):
         """Take the context through its remaining states to COMPLETED, with *text* as the report's output."""
         if self.context is None:
             raise Failed("NOT_AVAILABLE", "there is no context here: return the result")
-        answer_with(self.context, text)
+        _answer_with(self.context, text)
 
     def read_context(self, result: Json) -> RunContext:
         """Return the context that the result of a flow refers to; raises `Failed` (``NOT_AVAILABLE``)."""
@@ -276,7 +277,7 @@ class FlowRun(RunCalls):
         code = getattr(problem, "code", "") if isinstance(problem, Failed) else ""
         reason = f"{code}: {problem}" if code else f"{type(problem).__name__}: {problem}"
         cancelled = code == "CANCELLED" or not isinstance(problem, Exception)
-        (context.halt if cancelled else context.fail)(str(fault("TOOL_ERROR", reason).message)[:2000])
+        (context.halt if cancelled else context.fail)(recordable(reason, _MAX_REASON))
 
     def _close_role(self) -> None:
         """Record the last transition: to DONE if the run has completed, otherwise to FAIL."""
@@ -300,7 +301,7 @@ class _Context(Recorder):
         super().verify(report)
 
 
-def answer_with(context: Recorder, text: str) -> None:
+def _answer_with(context: Recorder, text: str) -> None:
     """Take *context* through its remaining states to COMPLETED, with a report whose output is *text*."""
     report = {"output": text, "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
     ways: Mapping[str, Callable[[], None]] = {
@@ -352,7 +353,7 @@ class Runs:
         """Return whether *problem* suspends the run of *context*; if it waits for a person, record that."""
         if isinstance(problem, RunSuspended):
             if problem.error.code == "NEEDS_HUMAN" and context.is_live:
-                context.need_human(problem.error.message[:2000])
+                context.need_human(recordable(problem.error.message, _MAX_REASON))
             return True
         return self.suspends and isinstance(problem, KeyboardInterrupt)
 

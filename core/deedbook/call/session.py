@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -12,7 +13,17 @@ import attrs
 
 from deedbook.contract import Event, Json, Object, Principal
 from deedbook.format import canonical
-from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, describe, fault, require_type
+from deedbook.format.errors import (
+    DeedbookError,
+    DomainError,
+    Err,
+    Ok,
+    Result,
+    describe,
+    fault,
+    recordable,
+    require_type,
+)
 from deedbook.format.events import Entry, label
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
@@ -166,8 +177,12 @@ class Session:
             if self.ended:
                 return
             self.ended = True
+        self._leave(partial(self._finish, ok=ok, reason=reason))
+
+    def _leave(self, finish: Callable[[], object]) -> None:
+        """Write the last event with *finish*, and release the ledger also if that fails."""
         try:
-            self._finish(ok=ok, reason=reason)
+            finish()
         finally:
             try:
                 self.ledger.close()
@@ -330,14 +345,9 @@ class Session:
                 return
             self.ended = self.suspended = True
         self.door.calls.closed = True
-        payload = {"code": error.code, "reason": error.message[:2000], "approval": approval or None}
-        try:
-            self._write("session.suspended", "runtime", payload, self._root, principal=None, durable=True)
-        finally:
-            try:
-                self.ledger.close()
-            finally:
-                self._closed(self)
+        payload = {"code": error.code, "reason": recordable(error.message, 2000), "approval": approval or None}
+        write = partial(self._write, "session.suspended", "runtime", payload, self._root, principal=None, durable=True)
+        self._leave(write)
 
     def context(self, run: str) -> "RunContext | None":
         """Return the context of a run of this session, by the span of its ``flow.call``, as it is now."""

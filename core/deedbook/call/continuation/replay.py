@@ -5,18 +5,17 @@ position in their branch, then by kind, name and the arguments as the flow gave 
 again with ``RESUME_DIVERGED``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final, NoReturn
 
 from deedbook.call.call_context import failure, value_of
 from deedbook.call.door import Door
 from deedbook.call.handlers import RunSuspended, Ticket
-from deedbook.call.hooks import HookResult
+from deedbook.call.hooks import HookResult, read_refusal, read_result
 from deedbook.call.pending_calls import OpenAnswer, caller_of
 from deedbook.call.run_journal import RunJournal, Write
 from deedbook.contract import Branch, Event, Json, Object
-from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import admit, encode, encode_payload
 from deedbook.format.errors import DomainError, Err, Ok, Result, fault
 from deedbook.format.sealed import Sealer
@@ -80,8 +79,8 @@ class ReplayJournal(RunJournal):
         found = self._take_call(ability, args)
         if found is None:
             return super().request(caller, ability, args, cause)
-        if found.kind == "call" and found.event.type == "flow.call" and found.is_lost:
-            return self._reenter(caller, found)
+        if found.is_open_run:
+            return self._door.perform(self._ticket(caller, found))
         return self._answer(found)
 
     async def arequest(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
@@ -89,7 +88,7 @@ class ReplayJournal(RunJournal):
         found = self._take_call(ability, args)
         if found is None:
             return await super().arequest(caller, ability, args, cause)
-        if found.kind == "call" and found.event.type == "flow.call" and found.is_lost:
+        if found.is_open_run:
             return await self._door.aperform(self._ticket(caller, found))
         return self._answer(found)
 
@@ -122,7 +121,7 @@ class ReplayJournal(RunJournal):
             if due.kind != "hook" or due.name != event:
                 return HookResult(left=subject)
             self._at += 1
-        return _hook_result(self._told.open(dict(due.event.payload), due.event), subject)
+        return read_result(self._told.open(dict(due.event.payload), due.event), subject)
 
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Give the recorded value, or make one."""
@@ -234,7 +233,7 @@ class ReplayJournal(RunJournal):
         if request.seen is not None:
             fired = self._told.open(dict(request.seen.payload), request.seen)
             if fired.get("decision") in ("deny", "ask"):
-                reason = _reason(fired)
+                reason = read_refusal(fired)
                 return Err(fault("GATE_DENIED", f"the result of {request.name} is withheld: {reason}"))
             result = fired.get("output", result)
         if request.violation is not None:
@@ -243,12 +242,8 @@ class ReplayJournal(RunJournal):
             return Err(fault("SCHEMA_VIOLATION", f"the result of {request.name}: {told}"))
         return Ok(result)
 
-    def _reenter(self, caller: Caller, request: Request) -> Result[Any]:
-        """Call a flow again whose run is open; its requests are answered from the record."""
-        return self._door.perform(self._ticket(caller, request))
-
     def _ticket(self, caller: Caller, request: Request) -> Ticket:
-        """Return the open ticket of a recorded call of a flow, with its own span."""
+        """Return the open ticket of a recorded call of a flow, with its own span, so that the flow is called again."""
         bound = self._door.bindings.find(request.name)
         if bound is None:
             raise _suspended("RESUME_DIVERGED", f"the flow {request.name} is not there any more")
@@ -262,25 +257,3 @@ class ReplayJournal(RunJournal):
 
 def _suspended(code: str, why: str) -> RunSuspended:
     return RunSuspended(fault(code, why))
-
-
-def _reason(fired: Mapping[str, Any]) -> str:
-    """Return the reason of the strictest answer in a record of hooks."""
-    decision = fired.get("decision")
-    reasons = [str(each.get("reason", "")) for each in fired.get("asked", ()) if each.get("decision") == decision]
-    return next(iter(reasons), "")
-
-
-def _hook_result(fired: Mapping[str, Any], subject: Object) -> HookResult:
-    """Return a recorded firing as hooks answered it."""
-    asked, life = fired.get("asked", ()), EVENTS[str(fired["event"])]
-    signals: dict[str, list[Any]] = {}
-    for each in asked:
-        for name, value in each.get("signals", {}).items():
-            signals.setdefault(name, []).append({"hook": each["hook"], "value": value})
-    left = fired.get("output", subject)
-    if life.blocking and fired.get("decision") in ("deny", "ask"):
-        hook = next((each["hook"] for each in asked if each["decision"] == fired["decision"]), "")
-        return HookResult(refusal=_reason(fired) or f"hook {hook!r} refused", left=left, signals=signals)
-    reasons = tuple(str(each["reason"]) for each in asked if each.get("reason"))
-    return HookResult(left=left, signals=dict(sorted(signals.items())), reasons=reasons)

@@ -4,7 +4,7 @@ The requests stand in branches. A branch is named by a span: that of a prompt's 
 of a ``run.branch``. What happened inside the call of a tool or a model belongs to that call.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 import attrs
@@ -17,10 +17,11 @@ from deedbook.format.folds import NAMED_BY
 from .past import given_as
 
 _ENDS: Final = {end: intent for intent, ends in OUTCOMES.items() for end in ends}
-_KINDS: Final[Mapping[str, str]] = {"llm": "model"}
 _FIRED: Final = frozenset(name for name, life in EVENTS.items() if life.subject) | {"SkillStart", "Stop"}
 """The life-cycle events that a flow or a prompt asks about."""
-_AROUND: Final = frozenset({"policy.check", "approval.granted", "approval.refused", "approval.expired"})
+_AROUND: Final = frozenset(
+    {"policy.check", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"}
+)
 """Events around a call, which belong to the request that follows."""
 _SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.settled"})
 """Events about a run that a resumed flow need not ask for: a run that waited is told so again if it still does."""
@@ -59,6 +60,11 @@ class Request:
         return ended is None or (ended.actor == "system" and ended.payload.get("outcome") == "unknown")
 
     @property
+    def is_open_run(self) -> bool:
+        """Whether the request is the call of a flow that has not ended."""
+        return self.event.type == "flow.call" and self.is_lost
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether the call was cancelled."""
         return self.outcome is not None and self.outcome.payload.get("outcome") == "cancelled"
@@ -66,7 +72,7 @@ class Request:
 
 @attrs.define(eq=False)
 class _Position:
-    """Where an event stands: its *branch*, the *call* whose inside it is, and the call that it *ends*."""
+    """Where an event stands: its *branch*, and the *call* inside which it was recorded."""
 
     branch: str = ""
     call: Request | None = None
@@ -160,7 +166,7 @@ class RunRequests:
     def _is_request(self, event: Event) -> bool:
         if event.type == "schema.violation":
             return event.payload.get("subject") == "message"
-        return event.type not in _AROUND and event.type not in _SYSTEM and event.type != "approval.withdrawn"
+        return event.type not in _AROUND and event.type not in _SYSTEM
 
 
 def given_arguments(request: Request) -> Any:

@@ -1,14 +1,14 @@
 """Resume a session without an end: close what was lost, and prepare the answers that its run gets again."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from deedbook.call.approval_wait import LONGEST_PAUSE
 from deedbook.call.handlers import reconcile
+from deedbook.call.hooks import read_signals
 from deedbook.call.pending_calls import OpenAnswer
 from deedbook.call.runs import Runs
 from deedbook.contract import Event, Object
@@ -70,7 +70,7 @@ class Resumption:
 
     def _find_unanswered(self, find_answer: Callable[[str], OpenAnswer | None]) -> list[DomainError]:
         """Return why the run waits, if all its branches wait for people who have not answered."""
-        asked = open_requests(self.parent.events)
+        asked = _waiting_requests(self.requests)
         waits = [find_answer(str(each.payload.get("approval"))) for each in asked]
         errors = [each.error for each in waits if each is not None and each.record is None]
         return errors if len(errors) == len(asked) else []
@@ -99,8 +99,7 @@ def has_open_run(events: Sequence[Event]) -> bool:
 
 def open_requests(events: Sequence[Event]) -> list[Event]:
     """Return the requests for approval at which the open run of *events* waits, one for each branch."""
-    branches = RunRequests(events).branches.values()
-    return [last.event for found in branches if (last := found[-1]).kind == "approval" and last.settled is None]
+    return _waiting_requests(RunRequests(events))
 
 
 def build_closing(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> list[Entry]:
@@ -138,6 +137,11 @@ def build_runs(
     return Runs(journal=record.journal, past=dict(contexts), suspends=True)
 
 
+def _waiting_requests(requests: RunRequests) -> list[Event]:
+    lasts = (found[-1] for found in requests.branches.values())
+    return [last.event for last in lasts if last.kind == "approval" and last.settled is None]
+
+
 def _open_message(events: Sequence[Event], requests: RunRequests) -> str | None:
     """Return the span of the last prompt, if its run has neither replied nor ended otherwise."""
     last = next((event.span for event in reversed(events) if event.type == "user.message"), None)
@@ -167,15 +171,7 @@ def _open_prompt(parent: ParentSession, message: str) -> OpenPrompt:
         asked = parent.open_value(fired[-1].payload.get("asked", [])) if fired else []
     except ValueMissing as problem:
         raise LedgerError(fault("RESUME_INCOMPLETE", f"the prompt cannot be read any more: {problem}")) from None
-    return OpenPrompt(str(text), _signals(asked), message)
-
-
-def _signals(asked: Sequence[Mapping[str, Any]]) -> Object:
-    signals: dict[str, list[Any]] = {}
-    for each in asked:
-        for name, value in each.get("signals", {}).items():
-            signals.setdefault(name, []).append({"hook": each["hook"], "value": value})
-    return dict(sorted(signals.items()))
+    return OpenPrompt(str(text), read_signals(asked), message)
 
 
 def _is_open_run(event: Event, requests: RunRequests) -> bool:
