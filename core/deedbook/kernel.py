@@ -157,7 +157,7 @@ class Kernel:
         person, *result* a person's own result for a call that waits (`approvals.results.sign_as`). Raises
         `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
         ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is no open run; `BindingError` (``RESUME_CHARTER_CHANGED``);
-        `ApprovalError` (``NEEDS_HUMAN``) if nobody has answered; and for a *result* as `build_settlement`. Then nothing
+        `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as `build_settlement`. Then nothing
         is recorded.
         """
         self._refuse_closed()
@@ -450,23 +450,28 @@ def _assemble(
     secrets = site.secret_values()
     programs = WorkersOnDemand(private=any(secrets.values()))
     held.callback(programs.close)
-    host = WorkspaceHost(
-        root,
-        site.file_roots,
-        site.hidden,
-        secrets,
-        schemas,
-        programs,
-        site.secrets,
-        partial(_routes, opened.charter),
-        catalogue,
-    )
+    host = _build_host(root, site, secrets, schemas, programs, opened.charter, catalogue)
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
     bindings = bind(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     return Kernel(
         site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, programs, held
     )  # fmt: skip
+
+
+def _build_host(
+    root: Folder,
+    site: Site,
+    secrets: Mapping[str, str | None],
+    schemas: Schemas,
+    programs: WorkersOnDemand,
+    charter: Charter,
+    catalogue: Catalogue,
+) -> WorkspaceHost:
+    routes = partial(_routes, charter)
+    return WorkspaceHost(
+        root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, routes, catalogue
+    )
 
 
 def _state_folder(place: Path) -> Folder:
@@ -544,17 +549,7 @@ def bindings_for_hook_tests(workspace: "Workspace", catalogue: Catalogue | None 
     found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
     charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
     with Folder.at(workspace.root) as root, closing(WorkersOnDemand(private=any(secrets.values()))) as programs:
-        host = WorkspaceHost(
-            root,
-            site.file_roots,
-            site.hidden,
-            secrets,
-            schemas,
-            programs,
-            site.secrets,
-            partial(_routes, charter),
-            found,
-        )
+        host = _build_host(root, site, secrets, schemas, programs, charter, found)
         yield bind(charter, found, host, schemas, lazily=True)
 
 

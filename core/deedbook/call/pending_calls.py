@@ -188,7 +188,7 @@ class PendingCalls:
     def find_answer(self, approval: str, now: str) -> "OpenAnswer | None":
         """Return why the call of the request *approval* may not be judged again now: it waits, or was refused.
 
-        A request of another charter that nobody has answered holds nothing up: nobody can answer it any more.
+        An unanswered request of another charter does not hold up the run: it can no longer be answered.
         """
         with closing(ApprovalQueue.since(_folder(self._own), "")) as waiting:
             pending = waiting.get(approval)

@@ -20,7 +20,7 @@ import attrs
 from .plugins import Ctx, Effects, Json, Object, Skill
 
 MODES: Final = ("interactive", "autofix", "report-only", "headless")
-"""How a session runs: with a person there, mending what it may, without changes, or with nobody there."""
+"""How a session runs: with a person present, with automatic fixes, without changes, or without a person."""
 
 
 class Agent(Protocol):

@@ -180,7 +180,7 @@ class ReplayJournal(RunJournal):
         return found
 
     def _apply_answer(self, request: Request) -> Request | None:
-        """Return ``None`` if the call must be judged again; suspend the run as long as nobody has answered."""
+        """Return ``None`` if the call must be judged again; suspend the run as long as there is no answer."""
         if request.settled is not None:
             return request
         found = self._told.find_answer(str(request.event.payload.get("approval")))

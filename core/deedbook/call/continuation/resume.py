@@ -60,7 +60,7 @@ class Resumption:
     def await_answer(self, find_answer: Callable[[str], OpenAnswer | None], seconds: float = 0.0) -> None:
         """Wait up to *seconds* until one of the people for whom the run waits has answered.
 
-        Raises `ApprovalError` (``NEEDS_HUMAN``) if none has. A run that waits for nobody goes on at once.
+        Raises `ApprovalError` (``NEEDS_HUMAN``) if none has. A run that does not wait for a person goes on at once.
         """
         deadline = time.monotonic() + seconds
         while waiting := self._find_unanswered(find_answer):

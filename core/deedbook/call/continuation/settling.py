@@ -64,7 +64,7 @@ def build_settlement(
 
     *reconciled* are the spans of lost calls whose outcome is known by now. Raises `LedgerError` (``RESUME_REFUSED``) if
     no such call waits, `SchemaError` (``SCHEMA_VIOLATION``) for a result that does not fit the ability's output schema,
-    `ApprovalError` for somebody who may not answer.
+    `ApprovalError` for a person who may not answer.
     """
     request = _find_call(found, result.call, bindings, reconciled)
     bound, event = bindings.find(request.name), request.event

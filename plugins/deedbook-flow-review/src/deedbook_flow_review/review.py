@@ -18,8 +18,9 @@ An advisor (``advice_v1``) is heard before the next role where a directive or a 
 from typing import Any, Final
 
 from deedbook import Failed, HandlerSpec, Host, Object, Run
-from deedbook_flow_runcontext.conversation import TURNS_SPENT, Conversation, Limits
+from deedbook_flow_runcontext.conversation import LIMIT_SETTINGS, TURNS_SPENT, Conversation, Limits
 from deedbook_flow_runcontext.coverage import check_coverage
+from deedbook_flow_runcontext.flows.modes import PROMPT
 from deedbook_flow_runcontext.plan_check import PlanCheck
 from deedbook_flow_runcontext.skill_catalogue import SkillCatalogue
 
@@ -27,15 +28,8 @@ _SETTINGS: Final = {
     "type": "object",
     "properties": {
         "max_rework": {"type": "integer", "minimum": 0, "maximum": 20, "default": 1},
-        "max_turns": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 12},
-        "max_malformed": {"type": "integer", "minimum": 0, "maximum": 20, "default": 1},
+        **LIMIT_SETTINGS,
     },
-    "additionalProperties": False,
-}
-_TAKES: Final = {
-    "type": "object",
-    "required": ["prompt"],
-    "properties": {"prompt": {"type": "string"}},
     "additionalProperties": False,
 }
 
@@ -54,7 +48,7 @@ class Review:
     run was cancelled.
     """
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._limits = Limits(settings.get("max_turns", 12), settings.get("max_malformed", 1))

@@ -21,6 +21,13 @@ _NO_MESSAGE: Final = {
 }
 
 
+LIMIT_SETTINGS: Final[Mapping[str, Any]] = {
+    "max_turns": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 12},
+    "max_malformed": {"type": "integer", "minimum": 0, "maximum": 20, "default": 1},
+}
+"""The properties of a flow's settings from which `Limits` are made."""
+
+
 @attrs.frozen
 class Limits:
     """How often a role may ask its model in one stage, and how often one of its messages may be malformed."""

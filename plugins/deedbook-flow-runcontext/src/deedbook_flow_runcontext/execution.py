@@ -1,6 +1,6 @@
 """Execute a sound plan: group by group, the steps of a group side by side.
 
-A step ends COMPLETED, SKIPPED, FAILED, or UNKNOWN if nobody knows whether its effect happened. Each group is noted in
+A step ends COMPLETED, SKIPPED, FAILED, or UNKNOWN if its effect may or may not have happened. Each group is noted in
 the context of the run when it has ended. The results themselves stand in the records of the calls.
 """
 

@@ -29,7 +29,7 @@ def own_id(call_id: str) -> str:
 
 
 def laid_out(message: Object, calls: Sequence[Object]) -> list[Object] | None:
-    """Return the blocks of an assistant's message as they were; `None` if nobody noted it, or the message is another.
+    """Return the blocks of an assistant's message as they were; `None` if they were not kept, or it was changed.
 
     *calls* are the blocks of its calls.
     """

@@ -38,7 +38,7 @@ def answered(message: Object, calls: Mapping[str, Object]) -> Object:
 def answered_id(message: Object) -> str:
     """Return the id of the call whose result a tool's message is; raises `Trouble` if it does not say so."""
     if "tool_call_id" not in message:
-        raise Trouble("a tool message has no tool_call_id, so nobody can tell which call it answers")
+        raise Trouble("a tool message has no tool_call_id, so it is unclear which call it answers")
     return str(message["tool_call_id"])
 
 

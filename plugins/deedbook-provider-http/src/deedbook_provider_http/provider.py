@@ -41,7 +41,7 @@ class Shown(Protocol):
 class HttpProvider(ABC):
     """A model provider that asks an endpoint: ``completion_request_v2`` → ``completion_response_v2``.
 
-    A call sends one request and never a second one: whoever calls decides about asking again, by ``retryable``.
+    A call sends one request and never a second one: the caller decides whether to ask again, by ``retryable``.
     Everything that goes wrong is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for an answer that is not
     acceptable JSON; a message names the secret, never the key.
     """

@@ -398,7 +398,7 @@ class HostedProviderContract(ProviderContract):
         assert problem.retryable
 
     def test_refuses_an_answer_of_another_shape(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """A list, nothing of the protocol, a reason that nobody knows."""
+        """A list, nothing of the protocol, an unknown reason."""
         endpoint.plays(document([1]), document({"id": "x"}), self.protocol.answer("x", finish="tired"))
         for _ in range(3):
             assert failed().retryable
@@ -411,7 +411,7 @@ class HostedProviderContract(ProviderContract):
         assert problem.retryable
 
     def test_refuses_ids_that_are_repeated(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """Nobody could tell which call a result answers."""
+        """Otherwise it would be unclear which call a result answers."""
         if not self.protocol.ids:
             pytest.skip("the protocol gives calls no ids")
         whole = json.dumps(self.protocol.message("", [("echo", {}), ("echo", {})]))
@@ -480,7 +480,7 @@ class HostedProviderContract(ProviderContract):
         retryable: bool,
         streams: bool,
     ) -> None:
-        """Whoever called decides about asking again, by ``retryable``."""
+        """The caller decides whether to ask again, by ``retryable``."""
         endpoint.plays(self.protocol.refusal("oops", status, {"location": "http://127.0.0.1:9/"}))
         problem = failed(stream=streams)
         assert words in str(problem)

@@ -22,9 +22,10 @@ from deedbook_flow_runcontext.compiler import (
     SkillCompiler,
     build_matcher,
 )
-from deedbook_flow_runcontext.conversation import Conversation, Limits
+from deedbook_flow_runcontext.conversation import LIMIT_SETTINGS, Conversation, Limits
 from deedbook_flow_runcontext.coverage import check_coverage
 from deedbook_flow_runcontext.execution import PlanExecution, State, StepOutcome
+from deedbook_flow_runcontext.flows.modes import PROMPT
 from deedbook_flow_runcontext.matching import Match, Matcher
 from deedbook_flow_runcontext.plan_check import PlanCheck
 from deedbook_flow_runcontext.plans import upcast
@@ -45,15 +46,8 @@ _SETTINGS: Final = {
             "minLength": 1,
             "description": "The ability that asks a person about a tagged step; it has the tag approval-gate itself.",
         },
-        "max_turns": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 12},
-        "max_malformed": {"type": "integer", "minimum": 0, "maximum": 20, "default": 1},
+        **LIMIT_SETTINGS,
     },
-    "additionalProperties": False,
-}
-_TAKES: Final = {
-    "type": "object",
-    "required": ["prompt"],
-    "properties": {"prompt": {"type": "string"}},
     "additionalProperties": False,
 }
 _COMPILER: Final = tuple(attrs.fields_dict(CompilerSettings))
@@ -63,11 +57,11 @@ class PlanAndRun:
     """The flow: takes ``{prompt}``, writes its state to the context, and returns nothing.
 
     COMPLETED: the report covers the plan. FAILED: a required step failed. HALTED: a step with ``halt_on_failure``
-    failed. NEEDS_HUMAN: nobody knows whether a step had its effect, or a step lacks an approval. A plan that is refused
-    raises `Failed`, and nothing of it runs.
+    failed. NEEDS_HUMAN: it is unknown whether a step had its effect, or a step lacks an approval. A refused plan raises
+    `Failed`, and nothing of it runs.
     """
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._compiler = CompilerSettings(**{name: settings[name] for name in _COMPILER if name in settings})
