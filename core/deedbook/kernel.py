@@ -177,7 +177,7 @@ class Kernel:
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
             find_answer = self._record_resumption(ledger, found, wait, result)
-            runs = continuation.build_runs(found.parent, added, self.sealer, find_answer)
+            runs = continuation.build_runs(found, added, self.sealer, find_answer)
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),

@@ -13,7 +13,7 @@ from deedbook.call.pending_calls import OpenAnswer
 from deedbook.call.runs import Runs
 from deedbook.contract import Event, Object
 from deedbook.format import canonical
-from deedbook.format.context import LIVE, ContextFold
+from deedbook.format.context import LIVE, ContextFold, RunContexts
 from deedbook.format.errors import ApprovalError, DomainError, LedgerError, fault
 from deedbook.format.events import Entry, is_ended, label
 from deedbook.format.folds import fold
@@ -40,10 +40,14 @@ class OpenPrompt:
 
 @attrs.frozen(eq=False)
 class Resumption:
-    """A session to be resumed: its ledger, read as *parent*, its *requests*, and the *prompt* whose run is open."""
+    """A session to be resumed: its ledger, read as *parent*, with its *requests* and *contexts*.
+
+    *prompt* is the one whose run is open.
+    """
 
     parent: ParentSession
     requests: RunRequests
+    contexts: RunContexts
     prompt: OpenPrompt
 
     @property
@@ -89,7 +93,8 @@ def read_resumption(place: Path) -> Resumption:
     if message is None:
         why = f"session {parent.session} has no open run; to give it up: deedbook sessions close {parent.session}"
         raise LedgerError(fault("RESUME_REFUSED", why, place=str(place)))
-    return Resumption(parent, requests, _open_prompt(parent, message))
+    contexts = fold(ContextFold(), parent.events)
+    return Resumption(parent, requests, contexts, _open_prompt(parent, message))
 
 
 def has_open_run(events: Sequence[Event]) -> bool:
@@ -107,20 +112,19 @@ def build_closing(ledger: Ledger, resumption: Resumption, bindings: Bindings) ->
 
     A handler that can reconcile gives the outcome of a call that may have had an effect; otherwise it is unknown.
     """
-    events = resumption.parent.events
+    events, contexts = resumption.parent.events, resumption.contexts
     lost = [event for event in intents_without_outcome(events) if not _is_open_run(event, resumption.requests)]
     entries = [_outcome(ledger, event, resumption.parent, bindings) for event in reversed(lost)]
-    contexts = fold(ContextFold(), events)
     gone = {event.span for event in lost}
     return entries + [_halt(ledger, run) for run, context in contexts.items() if run in gone and context.state in LIVE]
 
 
 def resume_contexts(ledger: Ledger, resumption: Resumption) -> None:
     """Append ``context.resumed`` for every open run that waits for a person."""
-    calls, contexts = resumption.requests.calls, fold(ContextFold(), resumption.parent.events)
+    calls = resumption.requests.calls
     waiting = [
         (run, context.waiting)
-        for run, context in contexts.items()
+        for run, context in resumption.contexts.items()
         if context.waiting and run in calls and calls[run].outcome is None
     ]
     if waiting:
@@ -128,13 +132,14 @@ def resume_contexts(ledger: Ledger, resumption: Resumption) -> None:
 
 
 def build_runs(
-    parent: ParentSession, added: Sequence[Event], sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]
+    resumption: Resumption, added: Sequence[Event], sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]
 ) -> Runs:
-    """Return the runs of the session *parent*, with the events *added* since, which get the recorded answers first."""
-    parent = attrs.evolve(parent, events=[*parent.events, *added])
-    record = RunRecord(parent, sealer, find_answer)
-    contexts = fold(ContextFold(), parent.events)
-    return Runs(journal=record.journal, past=dict(contexts), suspends=True)
+    """Return the runs of a session, with the events *added* since it was read; they get the recorded answers first."""
+    parent = attrs.evolve(resumption.parent, events=[*resumption.parent.events, *added])
+    contexts, step = resumption.contexts, ContextFold().step
+    for event in added:
+        contexts = step(contexts, event)
+    return Runs(journal=RunRecord(parent, sealer, find_answer).journal, past=contexts, suspends=True)
 
 
 def _waiting_requests(requests: RunRequests) -> list[Event]:
