@@ -46,8 +46,8 @@ class Bench:
     server: Endpoint
     lab: Lab
 
-    def asked(self, number=-1):
-        return self.protocol.asked(self.server.paths[number], self.server.bodies[number])
+    def read_request(self, number=-1):
+        return self.protocol.read_request(self.server.paths[number], self.server.bodies[number])
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -91,7 +91,7 @@ def test_seed_000_request_and_response_hold_for_every_adapter(bench, kernel_sche
     )
     with bench.lab.session() as session:
         first = session.call("model/standard", request).value
-        read = bench.asked()
+        read = bench.read_request()
         assert (read.model, read.system, read.said) == ("model-x", "Be brief.", [("user", "Say hello twice.")])
         assert (read.limit, read.temperature, read.tools) == (100, 0, {"echo": ECHO})
 
@@ -106,7 +106,7 @@ def test_seed_000_request_and_response_hold_for_every_adapter(bench, kernel_sche
         said = [*request["messages"], {"role": "assistant", "content": "Twice.", "tool_calls": calls}, *results]
         second = session.call("model/standard", {**request, "messages": said, "schema_version": "v2"}).value
         assert (second["text"], second["finish_reason"]) == ("I said hello twice.", "stop")
-        assert bench.asked().said[1:] == [
+        assert bench.read_request().said[1:] == [
             ("assistant", "Twice."),
             *(("call", "echo", call["args"]) for call in calls),
             *(("result", "echo", call["args"]) for call in calls),
@@ -145,7 +145,7 @@ class Follower:
         self.roles = []
 
     def __call__(self, body):
-        read, protocol = self.bench.asked(), self.bench.protocol
+        read, protocol = self.bench.read_request(), self.bench.protocol
         role = re.match(r"# (\w+)", read.system)[1].lower()
         if read.said[-1][0] != "result":
             self.roles.append(role)

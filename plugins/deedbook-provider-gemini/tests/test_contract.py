@@ -2,7 +2,7 @@
 
 import pytest
 
-from deedbook_provider_gemini.signatures import FOREIGN, decoded, made, told
+from deedbook_provider_gemini.signatures import FOREIGN, build_id, decode_signatures, parse_id
 from deedbook_testing import HostedProviderContract
 from deedbook_testing.endpoints import GenerateContent
 from deedbook_testing.endpoints.content import SIGNATURE, details
@@ -39,7 +39,7 @@ class TestGemini(HostedProviderContract):
         respond({"messages": [*user("Go")["messages"], asked, *results], "tools": TOOLS})
         _, model, answered = endpoint.bodies[1]["contents"]
         assert [part["functionCall"]["id"] for part in model["parts"]] == ["fn:0", "fn:1"]
-        assert decoded([{"parts": model["parts"]}]) == decoded(
+        assert decode_signatures([{"parts": model["parts"]}]) == decode_signatures(
             [{"parts": [{**model["parts"][0], "thoughtSignature": SIGNATURE}, model["parts"][1]]}]
         )
         assert [part["functionResponse"] for part in answered["parts"]] == [
@@ -58,7 +58,7 @@ class TestGemini(HostedProviderContract):
     @pytest.mark.parametrize("given", ["", "fn:1", "a:b:c"])
     @pytest.mark.parametrize("signature", ["", SIGNATURE])
     def test_ids_go_there_and_back(self, given, signature):
-        assert told(made(3, given, signature)) == (given, signature)
+        assert parse_id(build_id(3, given, signature)) == (given, signature)
 
     def test_thoughts_are_paid_for_and_not_shown(self, endpoint, respond):
         usage = {**self.protocol.usage(1000, 100), "thoughtsTokenCount": 100, "cachedContentTokenCount": 600}

@@ -47,19 +47,21 @@ class RunRecord:
         try:
             found = self.parent.open_value(value)
         except ValueMissing as problem:
-            raise _suspended("RESUME_INCOMPLETE", self._gone(event, str(problem))) from None
+            raise _suspended("RESUME_INCOMPLETE", self._describe_missing(event, str(problem))) from None
         if _MARK in encode(found):
-            raise _suspended("RESUME_INCOMPLETE", self._gone(event, "it held a secret, which no record keeps"))
+            raise _suspended(
+                "RESUME_INCOMPLETE", self._describe_missing(event, "it held a secret, which no record keeps")
+            )
         return found
 
-    def open_given(self, value: Any) -> Any:
+    def open_arguments(self, value: Any) -> Any:
         """Return recorded arguments for a comparison; secrets stay marked on both sides."""
         try:
             return self.parent.open_value(value)
         except ValueMissing as problem:
             raise _suspended("RESUME_INCOMPLETE", f"arguments cannot be compared: {problem}") from None
 
-    def _gone(self, event: Event, why: str) -> str:
+    def _describe_missing(self, event: Event, why: str) -> str:
         return f"event {event.seq} cannot be given to the run again: {why}"
 
 
@@ -196,7 +198,7 @@ class ReplayJournal(RunJournal):
             return  # a refusal before any judging records no arguments
         raw = self._told.sealer.scrub(admit(given))
         bound = self._door.bindings.find(request.name) if request.kind != "event" else None
-        told = self._told.open_given(recorded)
+        told = self._told.open_arguments(recorded)
         if encode_payload(told) in (raw, bound.judged_args(raw) if bound else raw):
             return
         found = [str(each) for each in find_differences(told, given)][:_MOST]
@@ -226,9 +228,9 @@ class ReplayJournal(RunJournal):
         if "outcome" in told:
             error = fault(str(told["code"]), str(told["message"]), retryable=told["retryable"] is True)
             return Err(error, {"outcome": told["outcome"]})
-        return self._seen(request, told["response" if ended.type == "llm.response" else "result"])
+        return self._visible_result(request, told["response" if ended.type == "llm.response" else "result"])
 
-    def _seen(self, request: Request, result: Any) -> Result[Any]:
+    def _visible_result(self, request: Request, result: Any) -> Result[Any]:
         """Return the result as ``PostToolUse`` hooks and the schema left it."""
         if request.seen is not None:
             fired = self._told.open(dict(request.seen.payload), request.seen)

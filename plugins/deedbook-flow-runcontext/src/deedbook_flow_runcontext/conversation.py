@@ -56,7 +56,7 @@ class Conversation:
     ) -> None:
         self.agent = run.agent(role)
         self._context = run.context
-        self._handoff = {**handoff, "tools": _named(self.agent.tools())} if plans else handoff
+        self._handoff = {**handoff, "tools": _list_tools(self.agent.tools())} if plans else handoff
         self._limits = limits
         self._acts = acts
         self._tools = self.agent.tools() if acts else []
@@ -181,7 +181,7 @@ def _explained(failure: Failed, response: Object) -> Failed:
     return Failed(failure.code, f"{why}: {failure}", retryable=failure.retryable) if why else failure
 
 
-def _named(tools: Sequence[Object]) -> list[dict[str, Any]]:
+def _list_tools(tools: Sequence[Object]) -> list[dict[str, Any]]:
     return [{"name": tool["name"], "description": tool.get("description", "")} for tool in tools]
 
 

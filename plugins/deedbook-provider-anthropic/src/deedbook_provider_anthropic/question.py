@@ -17,7 +17,7 @@ from deedbook_provider_http.functions import (
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import strictly
 
-from .thoughts import laid_out, own_id
+from .thoughts import own_id, restore_blocks
 
 MAX_TOKENS: Final = 16_384
 """The limit of tokens where neither the request nor the settings give one: the API wants one."""
@@ -77,7 +77,7 @@ def _blocks(message: Object, names: Names, ids: Names, calls: Mapping[str, Objec
     if message["role"] == "tool":
         return [_result(message, ids, calls)]
     calls_made = [_call(call, names, ids) for call in message.get("tool_calls", ())]
-    as_it_was = laid_out(message, calls_made) if calls_made else None
+    as_it_was = restore_blocks(message, calls_made) if calls_made else None
     if as_it_was is not None:
         return as_it_was
     text = [{"type": "text", "text": message["content"]}] if message["content"] else []

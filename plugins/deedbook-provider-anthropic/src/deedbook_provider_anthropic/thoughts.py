@@ -28,7 +28,7 @@ def own_id(call_id: str) -> str:
     return call_id.partition(":")[0] if call_id.startswith(_OURS) else call_id
 
 
-def laid_out(message: Object, calls: Sequence[Object]) -> list[Object] | None:
+def restore_blocks(message: Object, calls: Sequence[Object]) -> list[Object] | None:
     """Return the blocks of an assistant's message as they were; `None` if they were not kept, or it was changed.
 
     *calls* are the blocks of its calls.

@@ -48,7 +48,7 @@ def read(answer: Object, request: Object, names: Names, prices: Mapping[str, flo
 
     def call(part: Object, number: int) -> Object:
         function = obj(part["functionCall"], "a tool call is no JSON object")
-        given = signatures.made(before + number, function.get("id"), part.get("thoughtSignature"))
+        given = signatures.build_id(before + number, function.get("id"), part.get("thoughtSignature"))
         return tool_call(request, names, function.get("name"), function.get("args"), given=given, number=number)
 
     text = "".join(texts)

@@ -58,10 +58,10 @@ def _form(schema: Object, way: str) -> dict[str, Any]:
     if way == "none":
         return {}
     form = {"responseMimeType": "application/json"}
-    return {**form, "responseJsonSchema": _known(schema)} if way == "json_schema" else form
+    return {**form, "responseJsonSchema": _reduce_schema(schema)} if way == "json_schema" else form
 
 
-def _known(schema: Object) -> dict[str, Any]:
+def _reduce_schema(schema: Object) -> dict[str, Any]:
     """Return a schema as far as the API knows it; the kernel checks the answer by the whole one."""
     return {key: value for key, value in reduced(schema, KEYWORDS).items() if key != "$id"}
 
@@ -96,14 +96,14 @@ def _parts(message: Object, names: Names, calls: dict[str, Object]) -> list[dict
 
 
 def _call(call: Object, names: Names) -> dict[str, Any]:
-    own, signature = signatures.told(call["id"])
+    own, signature = signatures.parse_id(call["id"])
     function = {"name": names.sent(call["name"]), "args": call["args"], **({"id": own} if own else {})}
     return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
 
 
 def _result(message: Object, names: Names, calls: dict[str, Object]) -> dict[str, Any]:
     call = answered(message, calls)
-    own, _ = signatures.told(call["id"])
+    own, _ = signatures.parse_id(call["id"])
     said = {"name": names.sent(call["name"]), "response": _object(message["content"])}
     return {"functionResponse": {**said, **({"id": own} if own else {})}}
 
@@ -119,5 +119,5 @@ def _object(content: str) -> dict[str, Any]:
 
 def _function(tool: Object, names: Names) -> dict[str, Any]:
     told = description(tool, names)
-    function = {"name": names.sent(tool["name"]), "parametersJsonSchema": _known(parameters(tool))}
+    function = {"name": names.sent(tool["name"]), "parametersJsonSchema": _reduce_schema(parameters(tool))}
     return {**function, "description": told} if told else function

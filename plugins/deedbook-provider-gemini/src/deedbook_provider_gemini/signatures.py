@@ -16,13 +16,13 @@ FOREIGN: Final = "skip_thought_signature_validator"
 _OURS: Final = "gemini_"
 
 
-def made(number: int, given: object, signature: object) -> str:
+def build_id(number: int, given: object, signature: object) -> str:
     """Return the id of the conversation's call *number* with what the API said about it."""
     parts = [part if isinstance(part, str) else "" for part in (given, signature)]
     return ":".join([f"{_OURS}{number}", *parts])
 
 
-def told(call_id: str) -> tuple[str, str]:
+def parse_id(call_id: str) -> tuple[str, str]:
     """Return the API's own id and the signature that an id holds; either may be empty."""
     if not call_id.startswith(_OURS) or call_id.count(":") < 2:
         return "", FOREIGN
@@ -30,12 +30,12 @@ def told(call_id: str) -> tuple[str, str]:
     return front.partition(":")[2], signature
 
 
-def decoded(contents: Iterable[Object]) -> list[dict[str, Any]]:
+def decode_signatures(contents: Iterable[Object]) -> list[dict[str, Any]]:
     """Return *contents* as the SDK takes them: it encodes the bytes of a signature itself."""
-    return [{**content, "parts": [_decoded(part) for part in content["parts"]]} for content in contents]
+    return [{**content, "parts": [_decode_part(part) for part in content["parts"]]} for content in contents]
 
 
-def _decoded(part: Object) -> dict[str, Any]:
+def _decode_part(part: Object) -> dict[str, Any]:
     signature = part.get("thoughtSignature")
     if not signature:
         return dict(part)

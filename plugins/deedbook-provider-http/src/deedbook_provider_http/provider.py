@@ -28,7 +28,7 @@ class Merged(Protocol):
         """Return the whole; raises `Trouble` if the stream ended before its answer did."""
 
 
-class Shown(Protocol):
+class CallContext(Protocol):
     """What a call needs of its context."""
 
     def remaining(self) -> float:
@@ -69,9 +69,9 @@ class HttpProvider(ABC):
         try:
             return await self.attempt(request, ctx)
         except Trouble as trouble:
-            raise Failed(trouble.code, trouble.told(), retryable=trouble.retryable) from None
+            raise Failed(trouble.code, trouble.describe(), retryable=trouble.retryable) from None
 
-    async def attempt(self, request: Object, ctx: Shown) -> dict[str, Any]:
+    async def attempt(self, request: Object, ctx: CallContext) -> dict[str, Any]:
         """Send one request and return the response; raises `Trouble`, whose message holds no key."""
         try:
             names = names_of(request)
@@ -114,7 +114,7 @@ class HttpProvider(ABC):
 
     # --- the one request ----------------------------------------------------------------------------------------------
 
-    async def _document(self, request: Object, asked: Object, ctx: Shown) -> Object:
+    async def _document(self, request: Object, asked: Object, ctx: CallContext) -> Object:
         if ctx.remaining() <= 0:
             raise Trouble("no time is left to ask the model", again=True)
         from .exchange import Exchange, read_json  # noqa: PLC0415 - the HTTP library takes long to import
@@ -157,7 +157,7 @@ class HttpProvider(ABC):
 class _Watched:
     """A stream on its way: each event is parsed, put to the others, and its text shown."""
 
-    def __init__(self, provider: HttpProvider, endpoint: Endpoint, ctx: Shown) -> None:
+    def __init__(self, provider: HttpProvider, endpoint: Endpoint, ctx: CallContext) -> None:
         self._merged = provider.merged()
         self._events = EventStream(provider.form)
         self._last = provider.last

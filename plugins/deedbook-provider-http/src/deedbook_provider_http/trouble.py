@@ -42,11 +42,11 @@ class Trouble(Exception):  # noqa: N818 - it is turned into `Failed` before it l
             message = message.replace(value, "***")
         return Trouble(message, retryable=self.retryable, again=self.again, wait=self.wait, code=self.code)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return the message, with the time that the endpoint wants to be left alone."""
-        return f"{self}{self.wanted()}"
+        return f"{self}{self.describe_wait()}"
 
-    def wanted(self) -> str:
+    def describe_wait(self) -> str:
         """Return the end of a message that tells how long the endpoint wants to be left alone; may be empty."""
         return f"; it wants to be asked again in {self.wait:.0f} s" if self.wait and self.wait >= 1 else ""
 

@@ -38,7 +38,7 @@ class OpenAI(HttpProvider):
 
     async def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
         """Ask the model."""
-        shown = _Shown(ctx)
+        shown = _WatchedContext(ctx)
         attempt = 0
         while True:
             try:
@@ -50,7 +50,7 @@ class OpenAI(HttpProvider):
             attempt += 1
             if last or not trouble.again or wait > PATIENCE or wait >= ctx.remaining():
                 asked = f"; asked {attempt} times" if attempt > 1 else ""
-                raise Failed(trouble.code, f"{trouble}{asked}{trouble.wanted()}", retryable=trouble.retryable)
+                raise Failed(trouble.code, f"{trouble}{asked}{trouble.describe_wait()}", retryable=trouble.retryable)
             await asyncio.sleep(wait)
 
     def authorization(self, key: str) -> dict[str, str]:
@@ -96,7 +96,7 @@ class OpenAI(HttpProvider):
         return reader(document, request, names, self._own.prices)
 
 
-class _Shown:
+class _WatchedContext:
     """A call's context, and whether anything was shown."""
 
     def __init__(self, ctx: Ctx) -> None:

@@ -77,9 +77,9 @@ def _formed(made: dict[str, Any], name: str, schema: Object, settings: OpenAISet
     Many compatible servers constrain the whole answer to the format, so that a model could not ask for tools any more.
     """
     if settings.structured == "none" or ("tools" in made and settings.dialect == "compatible"):
-        return {**made, "messages": _told(made["messages"], name, schema)}
+        return {**made, "messages": _add_form(made["messages"], name, schema)}
     if settings.structured == "json_object":
-        told = _told(made["messages"], name, schema)
+        told = _add_form(made["messages"], name, schema)
         return {**made, "messages": told, "response_format": {"type": "json_object"}}
     return {**made, "response_format": {"type": "json_schema", "json_schema": form_of(name, schema)}}
 
@@ -91,7 +91,7 @@ def form_of(name: str, schema: Object) -> dict[str, Any]:
     return {"name": plain(name), "schema": narrowed or kept, "strict": narrowed is not None}
 
 
-def _told(messages: list[dict[str, Any]], name: str, schema: Object) -> list[dict[str, Any]]:
+def _add_form(messages: list[dict[str, Any]], name: str, schema: Object) -> list[dict[str, Any]]:
     """Return *messages* with the schema at the end of the first instructions."""
     form = form_in_words(name, schema)
     if messages[0]["role"] != "system":

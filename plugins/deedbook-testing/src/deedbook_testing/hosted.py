@@ -18,7 +18,7 @@ from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import Offer
 
 from .acting import ProviderContract
-from .endpoints import Action, Asked, Endpoint, Handler, Protocol
+from .endpoints import Action, Endpoint, Handler, Protocol, ReceivedRequest
 from .endpoints.server import FOREVER, cut_short, document, hang, stream
 from .examples import Example
 from .imports import modules_after
@@ -157,9 +157,9 @@ class HostedProviderContract(ProviderContract):
             return self.protocol.answer("", [("echo", {"text": "hello"})])
         return self.protocol.answer(json.dumps(DIRECTIVE) if "lead" in json.dumps(body).lower() else "hello")
 
-    def read_back(self, server: Endpoint, number: int = -1) -> Asked:
+    def read_back(self, server: Endpoint, number: int = -1) -> ReceivedRequest:
         """Return a request as the vendor reads it."""
-        return self.protocol.asked(server.paths[number], server.bodies[number])
+        return self.protocol.read_request(server.paths[number], server.bodies[number])
 
     def expected(self, **more: Any) -> dict[str, Any]:
         """Return the response to a plain answer."""

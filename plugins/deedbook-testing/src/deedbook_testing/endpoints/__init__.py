@@ -4,13 +4,12 @@ from .chat import OllamaChat
 from .completions import ChatCompletions
 from .content import GenerateContent
 from .messages import Messages
-from .protocol import Asked, Protocol
+from .protocol import Protocol, ReceivedRequest
 from .responses import Responses
 from .server import Action, Endpoint, Handler
 
 __all__ = [
     "Action",
-    "Asked",
     "ChatCompletions",
     "Endpoint",
     "GenerateContent",
@@ -18,5 +17,6 @@ __all__ = [
     "Messages",
     "OllamaChat",
     "Protocol",
+    "ReceivedRequest",
     "Responses",
 ]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Asked, Call, Protocol
+from .protocol import Call, Protocol, ReceivedRequest
 
 
 class OllamaChat(Protocol):
@@ -33,7 +33,7 @@ class OllamaChat(Protocol):
         if body.get("tools") and "format" in body:
             yield "with a format the model cannot ask for tools"
 
-    def asked(self, path: str, body: Any) -> Asked:
+    def read_request(self, path: str, body: Any) -> ReceivedRequest:
         """Read a request back."""
         said: list[tuple[Any, ...]] = []
         system = []
@@ -47,7 +47,7 @@ class OllamaChat(Protocol):
                 functions = [call["function"] for call in message.get("tool_calls", ())]
                 said += [("call", each["name"], each["arguments"]) for each in functions]
         options = body.get("options", {})
-        return Asked(
+        return ReceivedRequest(
             model=body["model"],
             system="\n\n".join(system),
             said=said,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Asked, Call, Protocol, sse
+from .protocol import Call, Protocol, ReceivedRequest, sse
 
 
 class ChatCompletions(Protocol):
@@ -33,7 +33,7 @@ class ChatCompletions(Protocol):
                 yield from (f"call {call} was not answered" for call in open_calls)
                 open_calls = [call["id"] for call in message.get("tool_calls", ())]
 
-    def asked(self, path: str, body: Any) -> Asked:
+    def read_request(self, path: str, body: Any) -> ReceivedRequest:
         """Read a request back."""
         said: list[tuple[Any, ...]] = []
         names: dict[str, str] = {}
@@ -45,7 +45,7 @@ class ChatCompletions(Protocol):
                 for call in message.get("tool_calls", ()):
                     names[call["id"]] = call["function"]["name"]
                     said.append(("call", call["function"]["name"], json.loads(call["function"]["arguments"])))
-        return Asked(
+        return ReceivedRequest(
             model=body["model"],
             system="\n\n".join(said["content"] for said in body["messages"] if said["role"] == "system"),
             said=said,

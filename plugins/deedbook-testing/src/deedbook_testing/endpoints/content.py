@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from .protocol import Asked, Call, Protocol, sse
+from .protocol import Call, Protocol, ReceivedRequest, sse
 
 SIGNATURE: Final = base64.b64encode(b"what the model thought>>>???").decode()
 """The signature of the first call of an answer; its bytes differ between the two alphabets of base64."""
@@ -47,7 +47,7 @@ class GenerateContent(Protocol):
         if body.get("tools") and "responseMimeType" in body.get("generationConfig", {}):
             yield "Function calling with a response mime type: 'application/json' is unsupported"
 
-    def asked(self, path: str, body: Any) -> Asked:
+    def read_request(self, path: str, body: Any) -> ReceivedRequest:
         """Read a request back."""
         found = _PATH.fullmatch(path)
         said: list[tuple[Any, ...]] = []
@@ -63,7 +63,7 @@ class GenerateContent(Protocol):
                     said.append(("result", answered["name"], answered["response"]))
         config = body.get("generationConfig", {})
         declared = [each for tool in body.get("tools", ()) for each in tool["functionDeclarations"]]
-        return Asked(
+        return ReceivedRequest(
             model=found[1] if found else "",
             system="".join(part["text"] for part in body.get("systemInstruction", {}).get("parts", ())),
             said=said,

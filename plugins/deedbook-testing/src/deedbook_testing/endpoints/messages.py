@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Asked, Call, Protocol, sse
+from .protocol import Call, Protocol, ReceivedRequest, sse
 
 
 class Messages(Protocol):
@@ -39,7 +39,7 @@ class Messages(Protocol):
         if form:
             yield from _loose(form["schema"], "schema")
 
-    def asked(self, path: str, body: Any) -> Asked:
+    def read_request(self, path: str, body: Any) -> ReceivedRequest:
         """Read a request back."""
         names: dict[str, str] = {}
         said: list[tuple[Any, ...]] = []
@@ -54,7 +54,7 @@ class Messages(Protocol):
                     said.append(("call", block["name"], block["input"]))
                 else:
                     said.append(("result", names[block["tool_use_id"]], json.loads(block["content"])))
-        return Asked(
+        return ReceivedRequest(
             model=body["model"],
             system=body.get("system", ""),
             said=said,

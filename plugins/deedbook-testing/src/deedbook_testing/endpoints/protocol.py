@@ -17,7 +17,7 @@ Call = tuple[str, Mapping[str, Any]]
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
+class ReceivedRequest:
     """A request in the words of ``completion_request_v2``, read back from what a vendor would get.
 
     *said* are ``(role, text)``, ``("call", name, arguments)`` and ``("result", name, value)``, in their order.
@@ -71,7 +71,7 @@ class Protocol(ABC):
         """Yield what the protocol refuses though it has the right shape."""
 
     @abstractmethod
-    def asked(self, path: str, body: Any) -> Asked:
+    def read_request(self, path: str, body: Any) -> ReceivedRequest:
         """Read a request back."""
 
     @abstractmethod

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Asked, Call, Protocol, sse
+from .protocol import Call, Protocol, ReceivedRequest, sse
 
 
 class Responses(Protocol):
@@ -27,7 +27,7 @@ class Responses(Protocol):
         if sorted(called) != sorted(answered):
             yield f"the calls {called} are answered by {answered}"
 
-    def asked(self, path: str, body: Any) -> Asked:
+    def read_request(self, path: str, body: Any) -> ReceivedRequest:
         """Read a request back."""
         names: dict[str, str] = {}
         said: list[tuple[Any, ...]] = []
@@ -40,7 +40,7 @@ class Responses(Protocol):
                     said.append(("result", names[item["call_id"]], json.loads(item["output"])))
                 case _:
                     said.append((item["role"], item["content"]))
-        return Asked(
+        return ReceivedRequest(
             model=body["model"],
             system=body.get("instructions", ""),
             said=said,
