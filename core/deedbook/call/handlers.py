@@ -13,7 +13,7 @@ import attrs
 from deedbook.contract import Failed, Json, Object
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import DomainError, Ok, describe, fault
-from deedbook.policy.bound import BoundAbility, Caller
+from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ def _failure_outcome(ticket: Ticket, problem: BaseException) -> Outcome:
     """Return the outcome of a handler that raised."""
     name = ticket.bound.id
     if isinstance(problem, Failed):
-        lost = getattr(problem, "lost", False) is True and ticket.bound.effects in ("write", "irreversible")
+        lost = getattr(problem, "lost", False) is True and ticket.bound.effects in DURABLE
         return Outcome("unknown" if lost else "failed", error=_own_failure(problem, ticket.bound.mask))
     from deedbook.format.loops import TimedOut, is_cancelled
 

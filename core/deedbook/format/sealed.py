@@ -26,6 +26,8 @@ from .files import Folder
 if TYPE_CHECKING:
     from .detectors import Detectors
 
+MASK_PREFIX: Final = "[secret:"
+"""The beginning of the mark that replaces the value of a secret; its name and a bracket follow."""
 MAX_INLINE: Final = 1024 * 1024
 """Members of a larger payload are sealed until it fits."""
 MAX_BLOBS: Final = 64
@@ -211,7 +213,9 @@ class Sealer:
 
 def _marks(secrets: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Pair every encoding of every secret with its mark, the longest first, since one may contain another."""
-    pairs = {needle: f"[secret:{name}]" for name, value in secrets.items() if value for needle in _spellings(value)}
+    pairs = {
+        needle: f"{MASK_PREFIX}{name}]" for name, value in secrets.items() if value for needle in _spellings(value)
+    }
     return tuple(sorted(pairs.items(), key=lambda pair: -len(pair[0])))
 
 

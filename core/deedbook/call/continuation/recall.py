@@ -14,6 +14,7 @@ from deedbook.contract import Event, Object
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DomainError, fault
 from deedbook.format.sealed import Sealer
+from deedbook.policy.bound import DURABLE
 
 from .differences import ValueDifference, find_differences
 from .parent import ValueMissing
@@ -24,7 +25,6 @@ State: TypeAlias = Literal["serving", "ended", "diverged", "real"]
 handler runs: the past is over (``ended``), or a call differed from it (``diverged``)."""
 MOST: Final = 20
 """How many differences of one call are reported."""
-_DURABLE: Final = frozenset({"write", "irreversible"})
 
 
 class Recall:
@@ -103,7 +103,7 @@ class Recall:
 
     def _lost(self, ticket: Ticket, made: RecordedCall) -> Outcome | None:
         """Decide about a call without a recorded outcome: one that may have had an effect is not repeated."""
-        if ticket.bound.effects not in _DURABLE:
+        if ticket.bound.effects not in DURABLE:
             if not self.past.left:
                 self.end()
             return None if self.goes_on else self._refuse(ticket)

@@ -18,15 +18,13 @@ from deedbook.call.run_journal import RunJournal, Write
 from deedbook.contract import Branch, Event, Json, Object
 from deedbook.format.canonical import admit, encode, encode_payload
 from deedbook.format.errors import DomainError, Err, Ok, Result, fault
-from deedbook.format.sealed import Sealer
-from deedbook.policy.bound import Caller
+from deedbook.format.sealed import MASK_PREFIX, Sealer
+from deedbook.policy.bound import DURABLE, Caller
 
 from .differences import find_differences
 from .parent import ParentSession, ValueMissing
 from .requests import Request, RunRequests, given_arguments
 
-_HARMLESS: Final = frozenset({"none", "read"})
-_MARK: Final = b"[secret:"
 _MOST: Final = 3
 
 
@@ -48,7 +46,7 @@ class RunRecord:
             found = self.parent.open_value(value)
         except ValueMissing as problem:
             raise _suspended("RESUME_INCOMPLETE", self._describe_missing(event, str(problem))) from None
-        if _MARK in encode(found):
+        if MASK_PREFIX.encode() in encode(found):
             raise _suspended(
                 "RESUME_INCOMPLETE", self._describe_missing(event, "it held a secret, which no record keeps")
             )
@@ -156,7 +154,7 @@ class ReplayJournal(RunJournal):
         if not (request.is_lost or (request.is_cancelled and last)):
             return False
         bound = self._door.bindings.find(request.name)
-        return bound is not None and bound.effects in _HARMLESS
+        return bound is not None and bound.effects not in DURABLE
 
     def _next(
         self, kind: str, name: str, given: Any = None, recorded: Callable[[Request], Any] | None = None

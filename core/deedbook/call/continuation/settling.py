@@ -14,15 +14,15 @@ from deedbook.contract import Event, Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, DeedbookError, LedgerError, SchemaError, fault
 from deedbook.format.events import Entry, label, new_id
+from deedbook.format.sealed import MASK_PREFIX
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import DURABLE
 
 from .requests import Request
 from .resume import Resumption
 
 REASON: Final = "a person gave the result"
-_EFFECTS: Final = frozenset({"write", "irreversible"})
-_MARK: Final = b"[secret:"
 
 Signer = Callable[[Object, Object], str]
 """Signs the members of ``call.settled`` together with what is said about them (`policy.requests.sign_result`)."""
@@ -75,7 +75,7 @@ def build_settlement(
     if problems := bound.gives.violations(value):
         told = [fault("SCHEMA_VIOLATION", f"the result for {request.name}: {p.path}: {p.message}") for p in problems]
         raise SchemaError(*told)
-    if _MARK in own.scrub(canonical.encode_payload({"result": value})):
+    if MASK_PREFIX.encode() in own.scrub(canonical.encode_payload({"result": value})):
         raise ApprovalError(fault("APPROVAL_INCOMPLETE", "the result holds a secret, which no record keeps"))
     refuse_approver(bindings.charter.document["principals"], _asked_by(found, event), result.approver)
     settled: dict[str, Any] = {
@@ -142,7 +142,7 @@ def _is_lost_write(request: Request, bindings: Bindings, *, last: bool) -> bool:
     if request.kind != "call" or request.event.type == "flow.call":
         return False
     bound = _find(bindings, request.name)
-    return (request.is_lost or (request.is_cancelled and last)) and bound is not None and bound.effects in _EFFECTS
+    return (request.is_lost or (request.is_cancelled and last)) and bound is not None and bound.effects in DURABLE
 
 
 def _find(bindings: Bindings, name: str) -> Any:

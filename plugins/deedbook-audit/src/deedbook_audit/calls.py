@@ -19,7 +19,7 @@ from deedbook.format.events import ALIASES
 from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
-from deedbook.format.sealed import is_sealed, open_values
+from deedbook.format.sealed import MASK_PREFIX, is_sealed, open_values
 from deedbook.policy.requests import read_statement
 
 from .facts import FoldedFacts
@@ -29,7 +29,7 @@ from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, R
 
 _MAX_LINE: Final = MAX_BYTES + 65536
 _SEALED: Final = b'"$sealed":'
-_MARK: Final = b"[secret:"
+_MARK: Final = MASK_PREFIX.encode()
 _EXCISED_MARK: Final = b'"payload":{"$excised":"'
 _EXCISED_AT: Final = slice(-90, -67)
 _OVER: Final = {"scope": "a call that is over"}
