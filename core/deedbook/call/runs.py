@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo
+from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo, SubjectDecision
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import encode
 from deedbook.format.context import REPORT, Recorder, RunContext
@@ -24,6 +24,7 @@ from deedbook.format.families import RUN_ENDS
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, skill_excess
+from deedbook.policy.subjects import read_decision
 
 from .call_context import CallCtx, OpenCall, Show
 from .door import Door
@@ -93,6 +94,17 @@ class RunCalls(CallCtx):
         if fired.refusal is not None:
             raise Failed("GATE_DENIED", f"{event}: {fired.refusal}")
         return fired.left
+
+    def decide(self, policy: str, subject: str, value: Object) -> SubjectDecision:
+        """Ask *policy* about a subject, and record the answer."""
+        door = self._work.door
+        if self._work.ticket.span not in door.open:
+            raise Failed("TOOL_NOT_ALLOWED", f"policy {policy!r}: {OVER.why} asks about nothing")
+        ask = partial(door.decide, self._caller(), policy, subject, value, self._work.cause)
+        payload, span = self._journal.decide(
+            policy, subject, value, check=partial(door.check_subject, policy, subject, value), ask=ask
+        )
+        return SubjectDecision(read_decision(payload), span)
 
     def agent(self, role: str) -> RoleAgent:
         """Hand over to *role* and return it; raises `Failed` if it has no instructions."""

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from .plugins import Ctx, Effects, Json, Object, Skill
+from .plugins import Ctx, Effects, Json, Object, Skill, SubjectDecision
 
 MODES: Final = ("interactive", "autofix", "report-only", "headless")
 """How a session runs: with a person present, with automatic fixes, without changes, or without a person."""
@@ -181,6 +181,15 @@ class Run(Ctx, Protocol):
 
         The payload is checked against the schema of its type. Raises `Failed` (``NOT_AVAILABLE``,
         ``SCHEMA_VIOLATION``).
+        """
+
+    def decide(self, policy: str, subject: str, value: Object) -> SubjectDecision:
+        """Ask *policy* about *value*, one of its kind's subjects, and record the answer as ``policy.check``.
+
+        An exception, a late answer or one that the kind may not give denies. Under ``enforcement: observe`` every
+        answer but ``allow`` is recorded as it is and returned as ``advisory``. Raises `Failed` and records nothing for
+        an unknown policy or subject (``NOT_AVAILABLE``) and for an invalid value (``SCHEMA_VIOLATION``). A resumed run
+        gets the recorded answer.
         """
 
     def answer(self, text: str) -> None:

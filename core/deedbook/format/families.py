@@ -89,7 +89,7 @@ FAMILIES: Final = (
     Family("skill", "L5", ("invoke", "complete")),
     # what decides between a request and its effect; a policy asks the person who approves
     Family("hook", "L6", ("fired",)),
-    Family("policy", "L6", ("check",)),
+    Family("policy", "L6", ("check",), second=("check",)),
     Family(
         "approval", "L6",
         (
