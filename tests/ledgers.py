@@ -249,6 +249,7 @@ def nested() -> Book:
     branch = book.add("run.branch", {"name": "left", "allowed": ["inner"]}, parent=outer)
     other = book.add("run.branch", {"name": "right", "allowed": None}, parent=outer)
     book.add("run.value", {"kind": "id", "value": "0" * 32}, parent=other)
+    book.add("run.branch", {"name": "as", "allowed": None, "skill": "greet", "schema_version": "v2"}, parent=outer)
     inner = book.add("flow.call", {"flow": "inner", "args": {}}, parent=branch, actor="agent", principal="local")
     book.add("context.created", {**begun, "parent": outer}, parent=inner)
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)

@@ -66,7 +66,7 @@ FAMILIES: Final = (
         ),
         second=("created", "verifying"),
     ),
-    Family("run", "L3", ("value", "branch")),
+    Family("run", "L3", ("value", "branch"), second=("branch",)),
     Family("persona", "L3", ("bound",)),
     # capabilities, behind the door; memory is one of their kinds
     Family(
