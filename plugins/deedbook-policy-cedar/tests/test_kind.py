@@ -40,8 +40,9 @@ def target(name="file-write", takes=(FILES,)):
                         takes=takes)  # fmt: skip
 
 
-def problems(*texts, abilities=(target(),)):
-    return list(Cedar.check({"rules": [{"cedar": text} for text in texts]}, abilities))
+def problems(*texts, abilities=None):
+    body = {"rules": [{"cedar": text} for text in texts]}
+    return list(Cedar.check(body, abilities or [target()]))
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------
@@ -86,7 +87,8 @@ def test_failing_permit_beside_one_that_applies_denies():
         ('resource.tags.contains("slow")', {"tags": frozenset({"slow"})}),
         ('context has role && context.role == "worker"', {"role": "worker"}),
         ('context.now < datetime("2026-01-03") && context.session == "s"', {}),
-        ('context.args.deep.on && context.args.tags.containsAll(["a"])', {"args": {"deep": {"on": True}, "tags": ["a"]}}),
+        ('context.args.deep.on && context.args.tags.containsAll(["a"])',
+         {"args": {"deep": {"on": True}, "tags": ["a"]}}),
     ],
 )  # fmt: skip
 def test_policy_sees_caller_ability_arguments_and_circumstances(when, given):
@@ -185,8 +187,9 @@ def test_workspace_with_a_faulty_policy_does_not_start(lab):
 
 def test_denial_names_rule_file_and_line(lab):
     lab.tool("write", lambda args, ctx: {}, takes=FILES)
+    forbid = '@id("env") forbid(principal, action, resource) when { context.args.path like "*.env" };'
     lab.settings(policies={"filing": {"kind": "cedar", "rules": [
-        {"cedar": PERMIT}, {"cedar": '@id("env") forbid(principal, action, resource) when { context.args.path like "*.env" };'},
+        {"cedar": PERMIT}, {"cedar": forbid},
     ]}})  # fmt: skip
     with lab.session() as session:
         assert isinstance(session.call("write", {"path": "a.txt"}), Ok)
