@@ -80,10 +80,14 @@ class WorkflowFile:
 
 
 class Library:
-    """The workflow files of a workspace, by axis and id. Faults are reported to *reader*."""
+    """The workflow files of a workspace, by axis and id. Faults are reported to *reader*.
+
+    *faulty* has the ids of files with faults, so that a file that names them is not reported, too.
+    """
 
     def __init__(self, reader: SourceReader) -> None:
         self.files: dict[str, dict[str, WorkflowFile]] = {axis: {} for axis in SCHEMAS}
+        self.faulty: set[tuple[str, str]] = set()
         self._reader = reader
         self._packed: dict[tuple[str, str], WorkflowFile] = {}
 
@@ -139,6 +143,9 @@ class Library:
                 file = self._read_file(tree, axis, path, pack, prefix)
                 if file:
                     self._add(file)
+                else:
+                    stem = PurePosixPath(path).stem
+                    self.faulty.add((axis, prefix + (stem.removesuffix(TEMPLATE) if axis == ARTIFACTS else stem)))
 
     # --- one file -----------------------------------------------------------------------------------------------------
 
