@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from deedbook.format.schema import suggest
 from deedbook.workspace.trees import SourceReader
+from deedbook_flow_workflow.artifacts import FIELDS, find_template_flaws, find_unknown_fields
 from deedbook_flow_workflow.definition import Artifact, Cycle, Definition, Persona, Phase
 
 from .files import ARTIFACTS, PERSONAS, PHASES, Library, WorkflowFile
@@ -35,6 +36,8 @@ class CycleCompiler:
         self._schemas = SchemaNames(files[ARTIFACTS], reader)
         self._signals = SignalCheck()
         before = len(reader.faults)
+        for file in files[ARTIFACTS].values():
+            self._check_artifact(file)
         for file in files[PHASES].values():
             self._check_phase(file)
         self._sound = len(reader.faults) == before and not library.faulty
@@ -60,6 +63,14 @@ class CycleCompiler:
         )
 
     # --- checks -------------------------------------------------------------------------------------------------------
+
+    def _check_artifact(self, file: WorkflowFile) -> None:
+        for name in find_unknown_fields(file.front["pattern"]):
+            why = f"pattern: there is no field {{{name}}}{suggest(name, FIELDS)}; the fields are {', '.join(FIELDS)}"
+            self._refuse(why, file.place("pattern"))
+        above = file.raw.count(b"\n") - file.body.count("\n")
+        for why, line in find_template_flaws(file.body):
+            self._refuse(why, f"{file.document.path}:{above + line}:1")
 
     def _check_phase(self, file: WorkflowFile) -> None:
         said = file.front
