@@ -96,4 +96,7 @@ class RunJournal:
     def _begin(self, branch: Branch) -> str:
         """Record that *branch* begins, and return its span."""
         allowed = None if branch.allowed is None else sorted(branch.allowed)
-        return self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed})
+        payload = {"name": branch.name, "allowed": allowed}
+        if branch.skill is not None:
+            payload |= {"skill": branch.skill, "schema_version": "v2"}
+        return self.write("run.branch", "runtime", payload)

@@ -221,8 +221,9 @@ class _CallReader:
 
     def _branch(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
-        allowed = self._payload(line, who)["allowed"]
-        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed))
+        payload = self._payload(line, who)
+        allowed = payload["allowed"]
+        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed), payload.get("skill"))
 
     def _end(self, line: bytes, _comma: int, end: int) -> None:
         at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
