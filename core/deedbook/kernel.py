@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from .call.handlers import SessionOrigin
 from .call.identity import CLOSED, Identity
 from .call.session import Session
 from .charter.bindings import bind
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from .call.continuation.resume import Resumption
     from .call.continuation.settling import PersonResult, Settlement
     from .call.pending_calls import OpenAnswer, PendingCalls
+    from .call.run_journal import SessionOrigin
     from .maintenance.closing import RecoveryResult
     from .workspace.declarations import Workspace
 
@@ -98,7 +98,7 @@ class Kernel:
         principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
-        origin: SessionOrigin | None = None,
+        origin: "SessionOrigin | None" = None,
         run: str | None = None,
         mode: str = "interactive",
         clock: Callable[[], float] = time.time,

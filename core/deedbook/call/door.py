@@ -43,7 +43,7 @@ from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 
-from .handlers import Interrupted, Outcome, RunSuspended, SessionOrigin, Ticket, aperform, perform, run_handler
+from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform
 from .open_calls import OpenCalls
 from .records import CallRecorder
 
@@ -60,10 +60,9 @@ class Door:
 
     *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts
     the seconds. *before_effects* are called before effects of their kinds begin, and raise to prevent them. *calls*
-    holds the tickets without a recorded outcome; *origin* may give outcomes instead of handlers. After an interrupt
-    during recording, *doubt* is true: then only the ledger knows all open calls. If the session *suspends*, a run that
-    needs a person, or is interrupted, stays open. *pending_calls* keeps calls that a
-    person must decide.
+    holds the tickets without a recorded outcome. After an interrupt during recording, *doubt* is true: then only the
+    ledger knows all open calls. If the session *suspends*, a run that needs a person, or is interrupted, stays open.
+    *pending_calls* keeps calls that a person must decide.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by name
@@ -76,14 +75,12 @@ class Door:
         clock: Clock,
         pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
-        origin: SessionOrigin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.clock = clock
         self.calls = OpenCalls(ledger, self._end)
-        self._outcome_for = origin.outcome_for if origin else run_handler
         self.doubt = False
         self.suspends = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
@@ -350,7 +347,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = self._outcome_for(ticket) or perform(ticket, self._invoke[ticket.bound.kind], self.clock)
+            outcome = perform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self._interrupt(ticket, stop)
             raise stop.cause from None
@@ -361,8 +358,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            served = self._outcome_for(ticket)
-            outcome = served or await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
+            outcome = await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self._interrupt(ticket, stop)
             raise stop.cause from None

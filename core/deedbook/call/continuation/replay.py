@@ -15,11 +15,11 @@ from deedbook.call.handlers import RunSuspended, Ticket
 from deedbook.call.hooks import HookResult, read_refusal, read_result
 from deedbook.call.pending_calls import OpenAnswer, caller_of
 from deedbook.call.run_journal import RunJournal, Write
-from deedbook.contract import Branch, Event, Json, Object
+from deedbook.contract import Event, Json, Object
 from deedbook.format.canonical import admit, encode, encode_payload
 from deedbook.format.errors import DomainError, Err, Ok, Result, fault
 from deedbook.format.sealed import MASK_PREFIX, Sealer
-from deedbook.policy.bound import DURABLE, Caller
+from deedbook.policy.bound import Caller
 
 from .differences import find_differences
 from .parent import ParentSession, ValueMissing
@@ -134,9 +134,9 @@ class ReplayJournal(RunJournal):
         value: Json = told["value"]
         return value
 
-    def branch(self, branch: Branch) -> RunJournal:
-        """Go on with the recorded branch, or begin one."""
-        return self._told.journal(self._door, self._record, self._begin(branch))
+    def under(self, span: str) -> RunJournal:
+        """Return the journal of a branch, recorded or new."""
+        return self._told.journal(self._door, self._record, span)
 
     # --- matching -----------------------------------------------------------------------------------------------------
 
@@ -153,8 +153,7 @@ class ReplayJournal(RunJournal):
         last = request is self._requests[-1]
         if not (request.is_lost or (request.is_cancelled and last)):
             return False
-        bound = self._door.bindings.find(request.name)
-        return bound is not None and bound.effects not in DURABLE
+        return not request.may_have_effects(self._door.bindings)
 
     def _next(
         self, kind: str, name: str, given: Any = None, recorded: Callable[[Request], Any] | None = None
