@@ -177,7 +177,7 @@ class Kernel:
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
             find_answer = self._record_resumption(ledger, found, wait, result)
-            runs = continuation.build_runs(found, added, self.sealer, find_answer)
+            runs = continuation.build_runs(found, added, self.sealer, find_answer, self._bind_earlier)
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
@@ -191,6 +191,12 @@ class Kernel:
             self._head(reopened, run)
             undo.pop_all()
         return reopened
+
+    def _bind_earlier(self, digest: str) -> Bindings:
+        """Bind an earlier charter of this workspace so that its declarations can be read; no plugin is loaded."""
+        charter, none = Store(self.state).load(digest), Catalogue({}, {})
+        found = bind_for_judging(charter, none, self.host, self.schemas, lambda _: False, self.site.root)
+        return attrs.evolve(found, persona=self.bindings.persona)
 
     def _record_resumption(
         self, ledger: Ledger, found: "Resumption", wait: float, result: "PersonResult | None"

@@ -11,6 +11,7 @@ import attrs
 
 from deedbook.contract import Branch, Json, Object
 from deedbook.format.errors import DomainError, Err, Result
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 
 from .call_context import failure, value_of
@@ -35,6 +36,11 @@ class RunJournal:
     def __init__(self, door: Door, record: Write, span: str) -> None:
         self.span = span
         self._door, self._record = door, record
+
+    @property
+    def bindings(self) -> Bindings:
+        """The charter from which a flow reads what it may use: skills, abilities, roles and their instructions."""
+        return self._door.bindings
 
     def request(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
         """Use an ability through the door."""

@@ -55,7 +55,7 @@ class RunCalls(CallCtx):
     @property
     def skill(self) -> Skill | None:
         """The invoked skill, if there is one."""
-        return self._work.skill
+        return self._work.skill(self._journal.bindings)
 
     @property
     def signals(self) -> Object:
@@ -95,7 +95,7 @@ class RunCalls(CallCtx):
 
     def agent(self, role: str) -> RoleAgent:
         """Hand over to *role* and return it; raises `Failed` if it has no instructions."""
-        instructions = self._work.door.bindings.instructions(role)
+        instructions = self._journal.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
         return RoleAgent(self._work, self._journal, role, instructions, self._hand_over(role))
@@ -106,8 +106,9 @@ class RunCalls(CallCtx):
         if event_type == REPORT:
             self._check_report(payload)
         else:
-            entry = work.door.bindings.entry_of(work.ticket.bound.id) or {}
-            check_record(work.door.bindings, event_type, payload, "/".join(entry["plugin"]))
+            bindings = self._journal.bindings
+            entry = bindings.entry_of(work.ticket.bound.id) or {}
+            check_record(bindings, event_type, payload, "/".join(entry["plugin"]))
         self._journal.write(event_type, "agent", payload)
 
     def answer(self, text: str) -> None:
@@ -126,8 +127,9 @@ class RunCalls(CallCtx):
 
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in scope, as the charter has them; nothing is bound."""
-        bindings = self._work.door.bindings
-        found = ((name, bindings.entry_of(name)) for name in sorted(self._caller().scope.names or ()))
+        bindings = self._journal.bindings
+        names = self._work.flow(bindings).scope.names or ()
+        found = ((name, bindings.entry_of(name)) for name in sorted(names))
         return [
             AbilityInfo(
                 id=name,
@@ -142,7 +144,7 @@ class RunCalls(CallCtx):
 
     def skills(self) -> list[SkillInfo]:
         """Return the skills of the charter, in a stable order."""
-        bindings = self._work.door.bindings
+        bindings = self._journal.bindings
         entries = bindings.charter.document["skills"]
         return [
             SkillInfo(

@@ -319,7 +319,7 @@ class Session:
         runs.suspends = self.door.suspends = self._origin is None and not self.door.is_deferred
         caller = attrs.evolve(self.caller, signals=signals)
         journal = runs.journal(self.door, self.note, message)
-        run = PromptRun(self.bindings, self.hooks, self.principal, caller, message, journal, self.context)
+        run = PromptRun(self.hooks, self.principal, caller, message, journal, self.context)
         try:
             return run.run(prompt)
         except RunSuspended as problem:

@@ -177,6 +177,12 @@ class RunRequests:
         return event.type not in _AROUND and event.type not in _SYSTEM
 
 
+def list_charters(events: Iterable[Event]) -> list[tuple[int, str]]:
+    """Return the charters of a session in their order: the number of the event that names each, and its digest."""
+    named = (event for event in events if event.type in ("session.start", "session.resumed"))
+    return [(event.seq, str(event.payload.get("charter"))) for event in named]
+
+
 def may_have_effects(bindings: Bindings, names: Iterable[str]) -> bool:
     """Return whether a call of one of the abilities *names* must not happen twice; so is one that is not declared."""
     return any(entry is None or entry["effects"] in DURABLE for entry in map(bindings.entry_of, names))
