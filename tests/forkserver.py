@@ -33,6 +33,7 @@ PACKAGES = (
     "deedbook_log",
     "deedbook_memory",
     "deedbook_legacy",
+    "deedbook_policy_cedar",
     "deedbook_policy_standard",
     "deedbook_provider_http",
     "deedbook_provider_openai",

@@ -14,7 +14,7 @@ from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, under_call, under_flow
+from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, under_call, under_flow, with_skill
 
 from .door import Door
 from .handlers import Ticket
@@ -25,7 +25,8 @@ Show = Callable[[Json], None]
 class OpenCall:
     """The kernel's side of one open call: the callers that act for it, and the events recorded under it.
 
-    *cause* is the span under which events stand, by default the call's; *allowed* narrows the scope of a flow.
+    *cause* is the span under which events stand, by default the call's; *allowed* narrows the scope of a flow. *skill*
+    is the one under which a branch works instead of the call's.
     """
 
     def __init__(
@@ -35,17 +36,20 @@ class OpenCall:
         schemas: Schemas | None = None,
         cause: str = "",
         allowed: Collection[str] | None = None,
+        skill: str | None = None,
     ) -> None:
         self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
         self.cause = cause or ticket.span
+        self._within = ticket.caller if skill is None else with_skill(ticket.caller, skill)
 
     def skill(self, bindings: Bindings) -> Skill | None:
-        """Return the invoked skill as *bindings* have it, if there is one."""
-        return bindings.skills.get(self.ticket.caller.skill or "")
+        """Return the skill of the call or branch as *bindings* have it, if there is one."""
+        return bindings.skills.get(self._within.skill or "")
 
-    def under(self, span: str, allowed: Collection[str] | None) -> "OpenCall":
-        """Return the same call with its events under *span*, and its scope narrowed to *allowed*."""
-        return OpenCall(self.door, self.ticket, self._schemas, span, allowed_within(self._allowed, allowed))
+    def under(self, span: str, allowed: Collection[str] | None, skill: str | None = None) -> "OpenCall":
+        """Return the same call with its events under *span*, its scope narrowed to *allowed*, and under *skill*."""
+        within = allowed_within(self._allowed, allowed)
+        return OpenCall(self.door, self.ticket, self._schemas, span, within, skill or self._within.skill)
 
     def tool(self) -> Caller:
         """Return the call itself as a caller; its scope is what its ability declares to use."""
@@ -56,11 +60,12 @@ class OpenCall:
 
         *bindings* are those of another charter, for reading what it allowed.
         """
-        return self._open(self._narrow(under_flow(self.ticket.caller, bindings or self.door.bindings)))
+        bindings = bindings or self.door.bindings
+        return self._open(self._narrow(under_flow(self._within, bindings, self.ticket.bound.id)))
 
     def agent(self, role: str, bindings: Bindings | None = None) -> Caller:
         """Return *role* as a caller: inside the skill's scope, with its own model; *bindings* as for `flow`."""
-        return self._open(self._narrow(as_role(self.ticket.caller, role, bindings or self.door.bindings)))
+        return self._open(self._narrow(as_role(self._within, role, bindings or self.door.bindings)))
 
     def _narrow(self, caller: Caller) -> Caller:
         """Return *caller* as part of this run, with the scope of its branch."""

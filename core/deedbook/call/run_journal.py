@@ -88,6 +88,16 @@ class RunJournal:
         """Ask the hooks of *event* about *subject*."""
         return ask()
 
+    def decide(
+        self,
+        policy: str,  # noqa: ARG002
+        subject: str,  # noqa: ARG002
+        value: Object,  # noqa: ARG002
+        ask: Callable[[], tuple[Object, str]],
+    ) -> tuple[Object, str]:
+        """Ask *policy* about *value*; return the payload of the recorded answer and its span."""
+        return ask()
+
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Make a value that no repetition would give again, and record it."""
         value = make()
@@ -97,7 +107,10 @@ class RunJournal:
     def branch(self, branch: Branch) -> "RunJournal":
         """Record that *branch* begins, and return its journal."""
         allowed = None if branch.allowed is None else sorted(branch.allowed)
-        return self.under(self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed}))
+        payload = {"name": branch.name, "allowed": allowed}
+        if branch.skill is not None:
+            payload |= {"skill": branch.skill, "schema_version": "v2"}
+        return self.under(self.write("run.branch", "runtime", payload))
 
     def under(self, span: str) -> "RunJournal":
         """Return the journal of what stands under *span*."""

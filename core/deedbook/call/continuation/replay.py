@@ -20,14 +20,15 @@ from deedbook.call.pending_calls import OpenAnswer, caller_of
 from deedbook.call.run_journal import RunJournal, Write
 from deedbook.contract import Event, Failed, Json, Object
 from deedbook.format.canonical import admit, encode, encode_payload
-from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, fault
+from deedbook.format.errors import DeedbookError, DomainError, Err, IntakeError, Ok, Result, fault
 from deedbook.format.sealed import MASK_PREFIX, Sealer
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Persona
+from deedbook.policy.subjects import encode_subject, find_subject
 
 from .differences import find_differences
 from .parent import ParentSession, ValueMissing
-from .requests import Request, RunRequests, given_arguments, list_charters
+from .requests import Request, RunRequests, decision_name, given_arguments, list_charters
 
 BindCharter: TypeAlias = Callable[[str], Bindings]
 _MOST: Final = 3
@@ -154,6 +155,25 @@ class ReplayJournal(RunJournal):
             self._at += 1
         return read_result(self._told.open(dict(due.event.payload), due.event), subject)
 
+    def decide(
+        self,
+        policy: str,
+        subject: str,
+        value: Object,
+        ask: Callable[[], tuple[Object, str]],
+    ) -> tuple[Object, str]:
+        """Give the recorded answer of a policy about a subject, or ask it."""
+        name = decision_name(policy, subject)
+        try:
+            found = self._next("decision", name, value, lambda request: request.event.payload["subject"]["value"])
+        except (RunSuspended, IntakeError):
+            # a value that was refused before has no record
+            encode_subject(find_subject(self.bindings.subjects, policy, subject), value)
+            raise
+        if found is None:
+            return super().decide(policy, subject, value, ask)
+        return self._told.open(dict(found.event.payload), found.event), found.event.span
+
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Give the recorded value, or make one."""
         found = self._next("event", "run.value")
@@ -233,7 +253,7 @@ class ReplayJournal(RunJournal):
 
     def _judged(self, request: Request, raw: bytes) -> bytes:
         """Return arguments as they were judged: with the paths of a server relative to the workspace."""
-        if request.kind == "event":
+        if request.kind in ("event", "decision"):
             return raw
         bound = self._told.bindings_at(request, self._door.bindings).find(request.name)
         return bound.judged_args(raw) if bound else raw

@@ -10,20 +10,19 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.contract import Event
+from deedbook.contract import Event, Object
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE
+from deedbook.policy.subjects import is_about_subject
 
 _GIVEN: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
 _ENDS: Final = {end: intent for intent, ends in OUTCOMES.items() for end in ends}
 _FIRED: Final = frozenset(name for name, life in EVENTS.items() if life.subject) | {"SkillStart", "Stop"}
 """The life-cycle events that a flow or a prompt asks about."""
-_AROUND: Final = frozenset(
-    {"policy.check", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"}
-)
+_AROUND: Final = frozenset({"approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"})
 """Events around a call, which belong to the request that follows."""
 _SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.settled"})
 """Events about a run that a resumed flow need not ask for: a run that waited is told so again if it still does."""
@@ -31,7 +30,7 @@ _SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.sett
 
 @attrs.define(eq=False)
 class Request:
-    """One request: its *kind* (``call``, ``event``, ``hook`` or ``approval``), its *name*, and its first event.
+    """One request: its *kind* (``call``, ``event``, ``hook``, ``decision`` or ``approval``), its *name*, and its event.
 
     A call has its *outcome*, the *seen* answer of ``PostToolUse`` hooks, the *violation* of its result, and the result
     that a person *settled* later; *nested* are the abilities that its handler called. *given* are the arguments before
@@ -156,9 +155,16 @@ class RunRequests:
             name = str(event.payload.get("name"))
             self._add(branch, Request("call", name, event, before.given, asked=before.asked))
         elif self._is_request(event):
-            self._add(branch, Request("event", event.type, event))
-            if event.type == "run.branch":
-                self._positions[event.span] = _Position(event.span)
+            self._add_event(branch, event)
+
+    def _add_event(self, branch: str, event: Event) -> None:
+        if event.type == "policy.check":
+            if is_about_subject(event.payload):
+                self._add(branch, Request("decision", _decision_of(event.payload), event))
+            return
+        self._add(branch, Request("event", event.type, event))
+        if event.type == "run.branch":
+            self._positions[event.span] = _Position(event.span)
 
     def _open(self, branch: str, event: Event, before: _Before) -> None:
         call = Request("call", _name_of(event), event, before.given, asked=before.asked)
@@ -195,6 +201,18 @@ def _name_of(intent: Event) -> str:
 def given_as(event_type: str) -> str:
     """Return the member of an intent that holds its arguments."""
     return _GIVEN.get(event_type.partition(".")[0], "args")
+
+
+def decision_name(policy: str, subject: str) -> str:
+    """Return the name of the request for a decision about a subject."""
+    return f"{subject} of policy {policy}"
+
+
+def _decision_of(payload: Object) -> str:
+    """Return the name of a recorded decision; one whose names are sealed has none that a flow asks for."""
+    asked, subject = payload["asked"], payload["subject"]
+    policy = asked[0].get("policy") if isinstance(asked, list) else None
+    return decision_name(str(policy), str(subject.get("name")))
 
 
 def given_arguments(request: Request) -> Any:
