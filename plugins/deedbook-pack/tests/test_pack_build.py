@@ -109,7 +109,7 @@ def test_another_build_backend_is_linted_and_not_built(tmp_path):
     made = packing.project(tmp_path / "acme", "acme-policies", packfiles.FILES, pack="house")
     text = (made / "pyproject.toml").read_text()
     (made / "pyproject.toml").write_text(text.replace("flit_core.buildapi", "hatchling.build"))
-    with pytest.raises(DeedbookError, match="its build backend is hatchling.build"):
+    with pytest.raises(DeedbookError, match=r"its build backend is hatchling\.build"):
         build_wheel(made, tmp_path / "dist")
     assert Place(tmp_path).here("pack", "lint", "./acme", "--json", status=0).json["packs"] == [
         "house (acme-policies 1.0)"

@@ -37,50 +37,66 @@ def test_a_sound_pack_with_tests_has_no_finding(house, catalogue):
     assert check(house, catalogue) == []
 
 
+OTHER = rules("house-a")
+SHADOWED = "      - {match: {kind: [tool]}, then: allow}\n      - {match: {abilities: [echo]}, then: deny}\n    default"
+SCRIPT = "schema_version: v1\nid: house-h\nevent_type: Stop\nhandler: {script: run}\n"
+LIST = """\
+    schema_version: v1
+    id: house/ls
+    summary: List the folder.
+    handler: {tool: process}
+    with: {argv: [/opt/ls]}
+    schema_out: true
+"""
+MANIFEST = "schema_version: v1\nname: house\n"
+
+
 @pytest.mark.parametrize(
     ("path", "text", "expected"),
     [
-        ("pack.yaml", "schema_version: v1\nname: house\nversion: '1'\ndescripton: x\n", "pack.yaml:4:1: descripton"),
-        ("pack.yaml", "schema_version: v1\nname: house\nversion: 1.0\ndescription: x\n", "pack.yaml:3:10: version"),
-        ("pack.yaml", "schema_version: v1\nname: house\nversion: one\ndescription: x\n", "Version number 'one'"),
+        ("pack.yaml", MANIFEST + "version: '1'\ndescripton: x\n", "pack.yaml:4:1: descripton"),
+        ("pack.yaml", MANIFEST + "version: 1.0\ndescription: x\n", "pack.yaml:3:10: version"),
+        ("pack.yaml", MANIFEST + "version: one\ndescription: x\n", "Version number 'one'"),
         ("policies/a.yaml", "schema_version: v1\nid: house-a\nkind: rules\nruels: []\n", "policies/a.yaml:4:1: "),
         ("policies/a.yaml", "id: [x\n", "error policies/a.yaml:"),
         ("policies/a.yaml", packfiles.QUIET, 'error policies/quiet.yaml:2:5: "house-quiet" is also in'),
-        ("policies/a.yaml", rules("house-a").replace("kind: rules", "kind: rulez"), 'did you mean "rules"?'),
+        ("policies/a.yaml", OTHER.replace("kind: rules", "kind: rulez"), 'did you mean "rules"?'),
         ("policies/a.json", "{}", 'error policies/a.json: is not read; rename it to "a.yaml"'),
         ("policy/a.yaml", packfiles.QUIET, 'error policy: is not read; did you mean "policies"?'),
         ("deedbook.yaml", "schema_version: v1\n", "error deedbook.yaml: a pack has no settings"),
-        ("hooks/h.yaml", "schema_version: v1\nid: house-h\nevent_type: Stop\nhandler: {script: run}\n", "a pack is data"),
+        ("hooks/h.yaml", SCRIPT, "error hooks/h.yaml:4:11: a pack is data"),
         ("policies/quiet.test.yaml", "schema_version: v1\ncases: [{name: x}]\n", "error policies/quiet.test.yaml:2"),
-        ("policies/quiet.test.yaml", packfiles.CASES.replace("hi!", "hi"), "error policies/quiet.test.yaml:3: the test case 'shouting' fails: expected deny, got allow"),
+        (
+            "policies/quiet.test.yaml",
+            packfiles.CASES.replace("hi!", "hi"),
+            "error policies/quiet.test.yaml:3: the test case 'shouting' fails: expected deny, got allow",
+        ),
         ("pack.test.yaml", packfiles.SETTINGS + "    packs: [other]\n", "error pack.test.yaml:4:1: names packs"),
         ("pack.test.yaml", "{schema_version: v1}\n", "error pack.test.yaml:1:1: is written in braces"),
         ("pack.test.yaml", packfiles.SETTINGS.replace("tool: echo", "tool: ecko"), "error pack.test.yaml:3"),
         (
-            "policies/a.yaml", rules("a"),
+            "policies/a.yaml",
+            rules("a"),
             'note policies/a.yaml:2:5: "a" has no prefix of its own; another pack may use it too: call it house-a',
         ),
         (
-            "policies/a.yaml", packfiles.QUIET.replace("quiet", "a").replace("    default", "      - {match: {kind: [tool]}, "
-            "then: allow}\n      - {match: {abilities: [echo]}, then: deny}\n    default"),
-            "note policies/a.yaml:8: rule 3 of policy house-a is never reached: rule 2 always decides before it "
-            "(policies/a.yaml:7)",
+            "policies/a.yaml",
+            OTHER.replace("    default", SHADOWED),
+            "note policies/a.yaml:8: rule 3 of policy house-a is never reached: rule 2 always decides before it (",
         ),
         (
-            "policies/a.yaml", packfiles.QUIET.replace("quiet", "a").replace("[echo]", "[ecko]"),
-            'note policies/a.yaml:6: rule 1 of policy house-a guards nothing: there is no ability \'ecko\'',
+            "policies/a.yaml",
+            OTHER.replace("[echo]", "[ecko]"),
+            "note policies/a.yaml:6: rule 1 of policy house-a guards nothing: there is no ability 'ecko'",
         ),
+        ("policies/a.yaml", OTHER, "note policies/a.yaml:6: rule 1 of policy house-a has no test"),
         (
-            "policies/a.yaml", packfiles.QUIET.replace("quiet", "a").replace("*!", "*?"),
-            "note policies/a.yaml:6: rule 1 of policy house-a has no test",
-        ),
-        (
-            "registry/low-level/ls.yaml", "schema_version: v1\nid: house/ls\nsummary: List.\nhandler: {tool: process}\n"
-            "with: {argv: [/opt/ls]}\nschema_out: true\n",
+            "registry/low-level/ls.yaml",
+            LIST,
             "note registry/low-level/ls.yaml:5:15: house/ls: '/opt/ls' is a path outside the workspace",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_has_its_place(house, catalogue, path, text, expected):
     packfiles.write(house, {**packfiles.FILES, path: text})
     assert any(expected in each.replace(f"{house}/", "") for each in check(house, catalogue)), check(house, catalogue)

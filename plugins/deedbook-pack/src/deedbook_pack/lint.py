@@ -220,10 +220,9 @@ def _untested(scratch: Scratch, result: TestResult) -> Iterator[Finding]:
             what = "the default" if each.rule is None else f"rule {each.rule + 1}"
             why = f"{what} of policy {each.policy} has no test: no case is decided by it"
             yield Finding.note(scratch.relocate_place(each.place), why)
-    for case, problem in [
-        *((each.case, each.problem) for each in result.policies),
-        *((each.trial, each.problem) for each in result.hooks),
-    ]:
+    failures = [(each.case.place, each.case.name, each.problem) for each in result.policies]
+    failures += [(each.trial.place, each.trial.name, each.problem) for each in result.hooks]
+    for place, name, problem in failures:
         if problem:
-            place = scratch.relocate_place(case.place)
-            yield Finding("error", "SOURCE_INVALID", place, f"the test case {case.name!r} fails: {problem}")
+            why = f"the test case {name!r} fails: {problem}"
+            yield Finding("error", "SOURCE_INVALID", scratch.relocate_place(place), why)
