@@ -34,6 +34,7 @@ PACKAGES = (
     "deedbook_memory",
     "deedbook_pack",
     "deedbook_legacy",
+    "deedbook_policy_cedar",
     "deedbook_policy_standard",
     "deedbook_provider_http",
     "deedbook_provider_openai",

@@ -156,14 +156,14 @@ class Kernel:
         Under another charter than before, *accept_charter* must be its digest. *wait* is how many seconds to wait for a
         person, *result* a person's own result for a call that waits (`approvals.results.sign_as`). Raises
         `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
-        ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is no open run; `BindingError` (``RESUME_CHARTER_CHANGED``);
-        `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as `build_settlement`. Then nothing
-        is recorded.
+        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``RESUME_REFUSED`` if there is no open run; `BindingError`
+        (``RESUME_CHARTER_CHANGED``); `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as
+        `build_settlement`. Then nothing is recorded.
         """
         self._refuse_closed()
         from .call.continuation import resume as continuation
         from .call.pending_calls import principal_of
-        from .ledger.recovery import refuse_cut
+        from .ledger.recovery import refuse_cut, refuse_handed_over
         from .maintenance.closing import folder_of
 
         folder, place = folder_of(self.state, session), Path(self.state.path, SESSIONS, session)
@@ -173,6 +173,7 @@ class Kernel:
             ledger = Ledger.reopen(folder, durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
             found, added = continuation.read_resumption(place / LEDGER_FILE), list[Any]()
+            refuse_handed_over(Path(self.state.path), session, found.parent.events)
             ledger.subscribe(added.append)
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()

@@ -14,7 +14,7 @@ and `Door.after`. The nine steps:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -42,6 +42,7 @@ from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
+from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
 from .handlers import Interrupted, Outcome, RunSuspended, SessionOrigin, Ticket, aperform, perform, run_handler
 from .open_calls import OpenCalls
@@ -223,6 +224,27 @@ class Door:
         except LedgerError as problem:
             return Err(problem.error)
         return Err(error)
+
+    def check_subject(self, policy: str, subject: str, value: Object) -> bytes:
+        """Return the canonical bytes of a subject that *policy* can judge; raises `Failed`."""
+        return encode_subject(find_subject(self.bindings.subjects, policy, subject), value)
+
+    def decide(self, caller: Caller, policy: str, subject: str, value: Object, cause: str) -> tuple[Object, str]:
+        """Ask *policy* about a subject because of the event *cause*, and record the answer.
+
+        Returns the payload of the recorded ``policy.check`` and its span; raises `Failed` for what *policy* cannot
+        judge.
+        """
+        raw, bound = self.check_subject(policy, subject, value), self.bindings.subjects[policy][subject]
+        with self._turn if bound.gate.reads else nullcontext():
+            now, session = self.ledger.now(), self.ledger.session_id
+            facts = self._facts(bound.gate.reads) if bound.gate.reads else {}
+            case = subject_case(bound, raw, caller, self.bindings.enforcement, session, now, facts)
+            payload = subject_payload(bound, answer_subject(bound, self.clock, case), case, raw)
+            entry = self.recorder.note("policy.check", "policy", caller, cause, payload)
+            self.ledger.append([entry], ts=now)
+        recorded: Object = canonical.decode(entry.payload)
+        return recorded, entry.span
 
     def _in_turn(
         self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None

@@ -68,6 +68,21 @@ class RunJournal:
         """Ask the hooks of *event* about *subject*."""
         return ask()
 
+    def decide(
+        self,
+        policy: str,  # noqa: ARG002
+        subject: str,  # noqa: ARG002
+        value: Object,  # noqa: ARG002
+        *,
+        check: Callable[[], object],  # noqa: ARG002
+        ask: Callable[[], tuple[Object, str]],
+    ) -> tuple[Object, str]:
+        """Ask *policy* about *value*; return the payload of the recorded answer and its span.
+
+        *check* raises `Failed` for a value that *ask* would refuse without a record.
+        """
+        return ask()
+
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Make a value that no repetition would give again, and record it."""
         value = make()
@@ -81,4 +96,7 @@ class RunJournal:
     def _begin(self, branch: Branch) -> str:
         """Record that *branch* begins, and return its span."""
         allowed = None if branch.allowed is None else sorted(branch.allowed)
-        return self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed})
+        payload = {"name": branch.name, "allowed": allowed}
+        if branch.skill is not None:
+            payload |= {"skill": branch.skill, "schema_version": "v2"}
+        return self.write("run.branch", "runtime", payload)

@@ -66,6 +66,9 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
     yield from _section(
+        {"workflows": {}, **old}, {"workflows": {}, **new}, "workflows", "workflow file", ("other", "other"), _text
+    )
+    yield from _section(
         {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
     )
     yield from _section({"records": {}, **old}, {"records": {}, **new}, "records", "event type",

@@ -17,13 +17,13 @@ from deedbook.call.pending_calls import OpenAnswer, caller_of
 from deedbook.call.run_journal import RunJournal, Write
 from deedbook.contract import Branch, Event, Json, Object
 from deedbook.format.canonical import admit, encode, encode_payload
-from deedbook.format.errors import DomainError, Err, Ok, Result, fault
+from deedbook.format.errors import DomainError, Err, IntakeError, Ok, Result, fault
 from deedbook.format.sealed import MASK_PREFIX, Sealer
 from deedbook.policy.bound import DURABLE, Caller
 
 from .differences import find_differences
 from .parent import ParentSession, ValueMissing
-from .requests import Request, RunRequests, given_arguments
+from .requests import Request, RunRequests, decision_name, given_arguments
 
 _MOST: Final = 3
 
@@ -123,6 +123,26 @@ class ReplayJournal(RunJournal):
             self._at += 1
         return read_result(self._told.open(dict(due.event.payload), due.event), subject)
 
+    def decide(
+        self,
+        policy: str,
+        subject: str,
+        value: Object,
+        *,
+        check: Callable[[], object],
+        ask: Callable[[], tuple[Object, str]],
+    ) -> tuple[Object, str]:
+        """Give the recorded answer of a policy about a subject, or ask it."""
+        name = decision_name(policy, subject)
+        try:
+            found = self._next("decision", name, value, lambda request: request.event.payload["subject"]["value"])
+        except (RunSuspended, IntakeError):
+            check()  # a value that was refused before has no record
+            raise
+        if found is None:
+            return super().decide(policy, subject, value, check=check, ask=ask)
+        return self._told.open(dict(found.event.payload), found.event), found.event.span
+
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Give the recorded value, or make one."""
         found = self._next("event", "run.value")
@@ -195,7 +215,7 @@ class ReplayJournal(RunJournal):
         if recorded is None:
             return  # a refusal before any judging records no arguments
         raw = self._told.sealer.scrub(admit(given))
-        bound = self._door.bindings.find(request.name) if request.kind != "event" else None
+        bound = self._door.bindings.find(request.name) if request.kind not in ("event", "decision") else None
         told = self._told.open_arguments(recorded)
         if encode_payload(told) in (raw, bound.judged_args(raw) if bound else raw):
             return

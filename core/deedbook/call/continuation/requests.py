@@ -9,19 +9,18 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.contract import Event
+from deedbook.contract import Event, Object
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
+from deedbook.policy.subjects import is_about_subject
 
 from .past import given_as
 
 _ENDS: Final = {end: intent for intent, ends in OUTCOMES.items() for end in ends}
 _FIRED: Final = frozenset(name for name, life in EVENTS.items() if life.subject) | {"SkillStart", "Stop"}
 """The life-cycle events that a flow or a prompt asks about."""
-_AROUND: Final = frozenset(
-    {"policy.check", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"}
-)
+_AROUND: Final = frozenset({"approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"})
 """Events around a call, which belong to the request that follows."""
 _SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.settled"})
 """Events about a run that a resumed flow need not ask for: a run that waited is told so again if it still does."""
@@ -29,7 +28,7 @@ _SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.sett
 
 @attrs.define(eq=False)
 class Request:
-    """One request: its *kind* (``call``, ``event``, ``hook`` or ``approval``), its *name*, and its first event.
+    """One request: its *kind* (``call``, ``event``, ``hook``, ``decision`` or ``approval``), its *name*, and its event.
 
     A call has its *outcome*, the *seen* answer of ``PostToolUse`` hooks, the *violation* of its result, and the result
     that a person *settled* later. *given* are the arguments before rewriters changed them, if these did. *asked* is the
@@ -146,9 +145,16 @@ class RunRequests:
             name = str(event.payload.get("name"))
             self._add(branch, Request("call", name, event, before.given, asked=before.asked))
         elif self._is_request(event):
-            self._add(branch, Request("event", event.type, event))
-            if event.type == "run.branch":
-                self._positions[event.span] = _Position(event.span)
+            self._add_event(branch, event)
+
+    def _add_event(self, branch: str, event: Event) -> None:
+        if event.type == "policy.check":
+            if is_about_subject(event.payload):
+                self._add(branch, Request("decision", _decision_of(event.payload), event))
+            return
+        self._add(branch, Request("event", event.type, event))
+        if event.type == "run.branch":
+            self._positions[event.span] = _Position(event.span)
 
     def _open(self, branch: str, event: Event, before: _Before) -> None:
         family = event.type.partition(".")[0]
@@ -167,6 +173,18 @@ class RunRequests:
         if event.type == "schema.violation":
             return event.payload.get("subject") == "message"
         return event.type not in _AROUND and event.type not in _SYSTEM
+
+
+def decision_name(policy: str, subject: str) -> str:
+    """Return the name of the request for a decision about a subject."""
+    return f"{subject} of policy {policy}"
+
+
+def _decision_of(payload: Object) -> str:
+    """Return the name of a recorded decision; one whose names are sealed has none that a flow asks for."""
+    asked, subject = payload["asked"], payload["subject"]
+    policy = asked[0].get("policy") if isinstance(asked, list) else None
+    return decision_name(str(policy), str(subject.get("name")))
 
 
 def given_arguments(request: Request) -> Any:

@@ -21,6 +21,7 @@ from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
 from deedbook.format.sealed import MASK_PREFIX, is_sealed, open_values
 from deedbook.policy.requests import read_statement
+from deedbook.policy.subjects import is_about_subject
 
 from .facts import FoldedFacts
 from .history import JUDGE_CODES, Request, Requests, SessionInfo
@@ -46,6 +47,7 @@ _WHO: Final = re.compile(
     rb'","actor":"[a-z]+","principal":(?:null|"([^"]+)"),"span_id":"([0-9a-f]{16})","parent_span_id":(?:null|"([0-9a-f]{16})")'
     rb',"payload_hash":"[0-9a-f]{64}","prev_envelope_hash":"[0-9a-f]{64}","envelope_hash":"[0-9a-f]{64}","payload":(?=\{)'
 )
+_VERSION_2: Final = b'"schema_version":"v2"'
 _PARENT: Final = b'"parent_span_id":"'
 _PAYLOAD: Final = b',"payload":'
 _MAX_HEADER: Final = 300
@@ -219,8 +221,9 @@ class _CallReader:
 
     def _branch(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
-        allowed = self._payload(line, who)["allowed"]
-        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed))
+        payload = self._payload(line, who)
+        allowed = payload["allowed"]
+        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed), payload.get("skill"))
 
     def _end(self, line: bytes, _comma: int, end: int) -> None:
         at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
@@ -273,7 +276,8 @@ class _CallReader:
             self.fired = line, end
 
     def _policies(self, line: bytes, _comma: int, end: int) -> None:
-        self.checked = line, end
+        if _VERSION_2 not in line or not is_about_subject(decode(line[_header(line, end).end() : -1])):
+            self.checked = line, end
 
     def _take_gate_records(self, cause: bytes) -> Iterator[bytes | None]:
         """Yield the gate records of the call being read: they stand right before it, under the same cause."""

@@ -172,18 +172,20 @@ class Rejudger:
         if position.kind == "skill":
             return with_skill(above, position.name)
         if position.kind == "flow":
-            return under_flow(above, self.bindings)
+            return under_flow(above, self.bindings, position.name)
         bound = self.bindings.abilities.get(position.name)
         return under_call(above, bound.uses if bound else _build_empty_scope(position.name))
 
     def _build_inner(self, call: RecordedCall, position: CallPosition) -> Caller:
         """Return the caller of a role or a branch: that of its flow, narrowed by the branches around it."""
-        role, allowed, flow = position.name, position.allowed, position
+        role, allowed, skill, flow = position.name, position.allowed, position.skill, position
         while flow.kind in ("role", "branch") and flow.parent is not None:
             flow = flow.parent
-            allowed = allowed_within(flow.allowed, allowed)
+            allowed, skill = allowed_within(flow.allowed, allowed), skill or flow.skill
         above = self._build_caller(call, flow.parent or flow)
-        return narrowed(as_role(above, role, self.bindings) if role else under_flow(above, self.bindings), allowed)
+        above = above if skill is None else with_skill(above, skill)
+        inner = as_role(above, role, self.bindings) if role else under_flow(above, self.bindings, flow.name)
+        return narrowed(inner, allowed)
 
     def _build_requester(self, call: RecordedCall, request: Object) -> Caller:
         """Return the caller of a call that another session parked."""
