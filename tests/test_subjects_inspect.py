@@ -16,7 +16,7 @@ from deedbook_audit.calls import read_decisions
 from deedbook_audit.recorded import RecordedSubject
 from deedbook_audit.subjects import rejudge_decisions
 from deedbook_inspect.commands.explain_subject import explain_recorded, explain_value
-from deedbook_inspect.commands.whatif import _print_result
+from deedbook_inspect.commands.whatif import print_result
 from deedbook_inspect.event_tree import transcript
 from deedbook_inspect.observing.figures import FiguresFold
 from deedbook_inspect.rejudging.whatif import WhatIf
@@ -131,7 +131,7 @@ def test_whatif_names_each_decision_that_is_looser_or_tighter(reviewed, capsys):
         ("looser", "deny", "advisory"),
         ("tighter", "advisory", "deny"),
     ]
-    _print_result(found, 1)
+    print_result(found, 1)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3].startswith("looser  finding by routing: deny → advisory (")
     assert lines[-1] == "3 decisions about subjects judged again: 1 same, 1 looser, 1 tighter"
@@ -142,7 +142,7 @@ def test_whatif_lists_at_most_as_many_as_asked(reviewed, capsys):
     changed(lab)
     found = whatif(lab, session, 1)
     assert len(found.subjects.changes) == 1
-    _print_result(found, 1)
+    print_result(found, 1)
     assert "and 1 more; --limit 0 lists all" in capsys.readouterr().out
 
 
