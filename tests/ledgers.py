@@ -249,6 +249,7 @@ def nested() -> Book:
     branch = book.add("run.branch", {"name": "left", "allowed": ["inner"]}, parent=outer)
     other = book.add("run.branch", {"name": "right", "allowed": None}, parent=outer)
     book.add("run.value", {"kind": "id", "value": "0" * 32}, parent=other)
+    book.add("run.branch", {"name": "as", "allowed": None, "skill": "greet", "schema_version": "v2"}, parent=outer)
     inner = book.add("flow.call", {"flow": "inner", "args": {}}, parent=branch, actor="agent", principal="local")
     book.add("context.created", {**begun, "parent": outer}, parent=inner)
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)
@@ -344,6 +345,8 @@ def importing() -> Book:
     book.add("ledger.imported", {**told, "verdict": "sound"}, parent=root, actor="user", principal="ada")
     more = {**told, "format": "seed-000", "verdict": "unsound", "as_is": "it is all there is"}
     book.add("ledger.imported", more, parent=root, actor="user", principal="ada")
+    received = {"session_id": "5e" * 16, "events": 3, "head": HASH, "bundle": HASH, "by": "ada"}
+    book.add("ledger.received", received, parent=root, actor="user", principal="ada")
     return book
 
 

@@ -7,8 +7,7 @@ imports none of this.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from deedbook.format.errors import BindingError, DomainError, fault, raise_all
-from deedbook.format.files import Folder
+from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import Charter
 from deedbook.policy.charter_format import FORMAT
@@ -46,16 +45,6 @@ def compile_charter(
     return Charter.of(document)
 
 
-def find_unsupported(root: Folder) -> list[DomainError]:
-    """Return a fault for each section of a workspace that this release does not support.
-
-    Ignoring it would lift its limits.
-    """
-    found = [".system/workflows"] if root.exists(".system/workflows") else []
-    why = "workflows and phases come with a later release; remove it from .system"
-    return [fault("NOT_AVAILABLE", why, place=place) for place in found]
-
-
 class _Compiler:
     """One compilation. It collects faults instead of stopping at the first."""
 
@@ -68,8 +57,6 @@ class _Compiler:
     def document(self, kernel: str) -> dict[str, Any]:
         workspace, profile = self.workspace, self.profile
         guards = GuardCompiler(self.linker, workspace.root, self.known)
-        with Folder.at(workspace.root) as root:
-            self.linker.faults.extend(find_unsupported(root))
         for pack in workspace.packs.values():
             self.linker.link("pack", pack.id, pack.place)
         parts = {

@@ -244,6 +244,7 @@ _DOCUMENT: Final = _object(
         "set_aside": _map(_object({"read": _FLAG, "why": _TEXTS})),
         "servers": _map(_object({"timeout_ms": _or_null(_NUMBER)})),
         "workdocs": _of_type("text or a flag", str, bool),
+        "workflows": _map(_ANY),
     },
 )
 
