@@ -8,6 +8,7 @@ from typing import Any, Final
 from benchmarks.costs import _RULE, _call, _rules
 from benchmarks.measures import Line, Measure, Value, missing
 from benchmarks.rounds import Plan, Work
+from benchmarks.workspaces import ARGS
 from deedbook.contract import Call, Decision, Principal, SubjectCase
 from deedbook_policy_standard.findings import SeverityRouting
 from deedbook_policy_standard.rules import Rules
@@ -106,15 +107,18 @@ def _together(plan: Plan) -> Iterator[Line]:
 
 def _governed(plan: Plan) -> Iterator[Line]:
     """Measure a governed call whose policy has one rule, with `when` and with the same test as a match."""
+    text = ARGS["text"]
     choices = {
-        "when": {**_RULE, "when": "args.text != 'secret'"},
-        "match": {**_RULE, "match": {**_RULE["match"], "args": {"/text": {"like": "*"}}}},
+        "when": {**_RULE, "when": f"args.text == '{text}'"},
+        "engine": {**_RULE, "when": "args.text.indexOf('secret') < 0"},
+        "match": {**_RULE, "match": {**_RULE["match"], "args": {"/text": text}}},
     }
     with ExitStack() as held:
         works = {name: held.enter_context(_call(_rules([rule]))) for name, rule in choices.items()}
         times = plan.take_turns(works, rounds=41, batch_ns=4_000_000)
     what = "a governed call with one rule with `when`: to one without"
     yield Measure(what, "at most", 1.1, times.ratio("when", "match"))
+    yield Value("the same, with a condition that needs the engine", times.ratio("engine", "match"))
 
 
 def _conditions(plan: Plan) -> Iterator[Line]:

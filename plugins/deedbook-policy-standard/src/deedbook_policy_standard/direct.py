@@ -1,7 +1,8 @@
 """Simple conditions without the engine: what most of them say needs no conversion of the data.
 
-Compiled are selections, comparisons of text, whole numbers, booleans and null, ``in`` a list of constants, ``has``,
-``size``, ``startsWith``, ``endsWith``, ``contains``, and ``!``, ``&&`` and ``||`` of these. An answer is given only
+Compiled are selections, comparisons of text, whole numbers, booleans and null, sums and differences, ``in`` a list of
+constants, ``has``, ``size``, ``startsWith``, ``endsWith``, ``contains``, ``all`` and ``exists`` over short lists, and
+``!``, ``&&`` and ``||`` of these. An answer is given only
 where no error is possible and both sides are of one type; for all else the function returns ``None``, and the engine
 is asked. So both agree wherever the engine can hold the data.
 """
@@ -20,6 +21,8 @@ _Value: TypeAlias = Callable[[Variables], Any]
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _EQUAL: Final = {"_==_": operator.eq, "_!=_": operator.ne}
 _ORDER: Final = {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "_>=_": operator.ge}
+_SUMS: Final = {"_+_": operator.add, "_-_": operator.sub}
+_LONGEST: Final = 1_000  # items of a list: the engine's own limit is ten times that
 _OF_TEXT: Final[Mapping[str, Callable[[str, str], bool]]] = {
     "startsWith": str.startswith, "endsWith": str.endswith, "contains": str.__contains__,
 }  # fmt: skip
@@ -66,7 +69,35 @@ def _test(node: Node) -> _Value:
         if node.name in _OF_TEXT and len(node.parts) == 2:
             return _text_test(_OF_TEXT[node.name], _value(node.parts[0]), _value(node.parts[1]))
         raise _Unsupported
+    if node.kind == "fold":
+        return _quantifier(node)
     return _value(node)
+
+
+def _quantifier(node: Node) -> _Value:
+    """Return the function of ``all`` or ``exists`` with one variable; the first item that decides ends it."""
+    over, start, _, step, result = node.parts
+    ends = {"_&&_": False, "_||_": True}.get(step.name)
+    if ends is None or len(node.names) != 2 or start.value is ends or result.kind != "name":
+        raise _Unsupported
+    variable, collected = node.names
+    if step.parts[0].name != collected or any(each.kind == "fold" for each in step.walk()):
+        raise _Unsupported
+    items, test = _value(over), _test(step.parts[1])
+
+    def quantifier(variables: Variables) -> Any:
+        found = items(variables)
+        if type(found) is not list or len(found) > _LONGEST:
+            raise _Undecided
+        for item in found:
+            answer = test(lambda name, item=item: item if name == variable else variables(name))  # type: ignore[misc]
+            if type(answer) is not bool:
+                raise _Undecided
+            if answer is ends:
+                return ends
+        return not ends
+
+    return quantifier
 
 
 def _junction(node: Node) -> _Value:
@@ -169,6 +200,8 @@ def _value(node: Node) -> _Value:
         return _index(_value(node.parts[0]), _value(node.parts[1]))
     if node.kind == "call" and node.name == "size" and len(node.parts) == 1:
         return _size(_value(node.parts[0]))
+    if node.kind == "call" and node.name in _SUMS:
+        return _sum(_SUMS[node.name], _value(node.parts[0]), _value(node.parts[1]))
     raise _Unsupported
 
 
@@ -190,6 +223,17 @@ def _size(of: _Value) -> _Value:
         return len(found) if isinstance(found, str | list | Mapping) else _undecided()
 
     return size
+
+
+def _sum(add: Callable[[int, int], int], one: _Value, other: _Value) -> _Value:
+    def sum_of(variables: Variables) -> Any:
+        numbers = one(variables), other(variables)
+        if not all(type(number) is int and _LEAST <= number <= _MOST for number in numbers):
+            raise _Undecided
+        found = add(*numbers)
+        return found if _LEAST <= found <= _MOST else _undecided()
+
+    return sum_of
 
 
 def _undecided() -> Any:
