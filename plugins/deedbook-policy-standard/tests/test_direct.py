@@ -67,6 +67,7 @@ def test_comprehensions_over_short_lists_are_answered_without_the_engine():
 
 @for_each("text", ["a.x * 2 == 2", "a.x.exists(i, a.x.exists(k, k == i))", "a.x.exists_one(i, i == 1)",
                    "a.x.all(i, k, k == 1)", "a.x.map(i, i) == [1]", "a.x == 1.5", "a.x < null", "a.x in b",
-                   "a.x.matches('p')", "inCidr(b, '::/0')", "a.x == b'p'", "b ? true : false", "a.x == [1]"])  # fmt: skip
+                   "a.x.matches('p')", "inCidr(b, '::/0')", "a.x == b'p'", "b ? true : false",
+                   "a.x == [1]"])  # fmt: skip
 def test_all_else_is_left_to_the_engine(text):
     assert compile_direct(LANGUAGE.compile(text).tree) is None
