@@ -106,7 +106,9 @@ def test_override_of_another_pack_is_refused(root, catalogue):
 
 
 def test_pack_overrides_nothing(root, tmp_path):
-    files = {"workflows/policies/x.md": "---\nschema_version: v1\nid: x\nkind: rules\nrules: []\noverrides: acme\n---\n"}
+    files = {
+        "workflows/policies/x.md": "---\nschema_version: v1\nid: x\nkind: rules\nrules: []\noverrides: acme\n---\n"
+    }
     packing.unpack(packing.wheel(packing.project(tmp_path / "project", "acme", files)), tmp_path / "other")
     catalogue = discover(importlib_metadata.distributions(path=[str(tmp_path / "other"), *sys.path]))
     assert faults(root, catalogue) == [
