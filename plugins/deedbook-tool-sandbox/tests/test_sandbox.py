@@ -18,6 +18,7 @@ from deedbook_tool_sandbox.bubblewrap import Bubblewrap
 from deedbook_tool_sandbox.tool import Report, fields
 
 LAUNCHER = Path(deedbook_tool_sandbox.__file__).with_name("launcher.py")
+START = "import sys; sys.path.insert(0, sys.argv.pop(1)); import launcher; sys.exit(launcher.main())"
 TEXT = {"type": "string"}
 
 
@@ -362,9 +363,15 @@ def launch(tmp_path):
             "workspace": 64 << 20, "tmp": 1 << 20, "data": 1 << 20, "outputs": 0, "degraded": "no",
             "groups": "/nonexistent", **given,
         }  # fmt: skip
-        lists = [[found.python, "-c", textwrap.dedent(program)], ["PATH=/usr/bin"], ["processes=40", "bytes=10"], [], []]
+        lists = [
+            [found.python, "-c", textwrap.dedent(program)],
+            ["PATH=/usr/bin"],
+            ["processes=40", "bytes=10"],
+            [],
+            [],
+        ]
         ran = subprocess.run(
-            [found.python, "-I", "-S", str(folder / "launcher.py")]
+            [found.python, "-I", "-S", "-c", START, str(folder)]
             + [f"{name}={value}" for name, value in settings.items()]
             + [f"read={path}" for path in found.read],
             input=b"".join(map(fields, lists)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, user=user, timeout=60,
@@ -420,7 +427,9 @@ def test_processes_are_limited_without_a_group(launch):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_user_without_rights_gets_the_same_sandbox(launch):
-    report = launch("import os, socket; print(os.getuid(), os.listdir('/')); socket.create_connection(('192.0.2.1', 1))", user=4711)
+    report = launch(
+        "import os, socket; print(os.getuid(), os.listdir('/')); socket.create_connection(('192.0.2.1', 1))", user=4711
+    )
     assert report.ended == "exit"
     assert b"65534 [" in report.out
     assert b"OSError" in report.err or b"PermissionError" in report.err

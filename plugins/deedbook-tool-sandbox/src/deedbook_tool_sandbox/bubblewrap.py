@@ -20,7 +20,8 @@ _MISSING = (
 @attrs.frozen
 class Bubblewrap:
     """The *program* bubblewrap, its *home* (a folder that holds it and its libraries, ``/`` if it needs none), the
-    folders to *read* inside, and where the *python* and the other *programs* of the environment lie."""
+    folders to *read* inside, and where the *python* and the other *programs* of the environment lie.
+    """
 
     program: str
     home: str
@@ -39,7 +40,9 @@ class Bubblewrap:
         folder = Path(environment["path"]) if environment else Path(sys.prefix)
         if environment:
             _check(folder, environment.get("digest"))
-        python = next((folder / "bin" / name for name in ("python3", "python") if (folder / "bin" / name).exists()), None)
+        python = next(
+            (folder / "bin" / name for name in ("python3", "python") if (folder / "bin" / name).exists()), None
+        )
         real = Path(os.path.realpath(python)) if python else Path("/usr/bin/python3")
         outside = [folder, *([] if real.is_relative_to(folder) else [real.parent.parent])]
         read = dict.fromkeys(["/usr", *(str(each) for each in outside if not each.is_relative_to("/usr"))])

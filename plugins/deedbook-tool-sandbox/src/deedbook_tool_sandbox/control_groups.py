@@ -1,10 +1,14 @@
 """Control groups (cgroups, version 1 and 2) for one sandbox: memory, processor time and number of processes."""
 
+from __future__ import annotations
+
 import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Final
+
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Final
 
 _PERIOD: Final = 100_000
 """The period of a processor quota, in microseconds."""
@@ -63,11 +67,8 @@ class ControlGroups:
     def memory_ran_out(self) -> bool:
         """Return whether a process was killed, or a write refused, because the memory was used up."""
         folder = self._folders.get("memory", "")
-        for name in ("memory.events", "memory.oom_control"):
-            with suppress(OSError, ValueError), open(f"{folder}/{name}") as file:  # noqa: PTH123
-                if any(line.startswith("oom_kill ") and int(line.split()[1]) for line in file):
-                    return True
-        return False
+        lines = _read(f"{folder}/memory.events") + _read(f"{folder}/memory.oom_control")
+        return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
 
     def remove(self) -> None:
         """Remove the groups, whose processes have ended or are about to."""
@@ -86,28 +87,25 @@ def _parents(root: str, controller: str) -> Iterator[str]:
         yield from (each for each in (first + path, first) if os.path.isdir(each))  # noqa: PTH112
     second = own.get("", "/").rstrip("/")
     for path in dict.fromkeys((second, os.path.dirname(second).rstrip("/"))):  # noqa: PTH120
-        with suppress(OSError), open(f"{root}{path}/cgroup.subtree_control") as file:  # noqa: PTH123
-            if controller in file.read().split():
-                yield root + path
+        if controller in " ".join(_read(f"{root}{path}/cgroup.subtree_control")).split():
+            yield root + path
 
 
 def _own_groups() -> dict[str, str]:
     """Return the path of this process's group by controller; version 2 is named by the empty text."""
     found: dict[str, str] = {}
-    with suppress(OSError), open("/proc/self/cgroup") as file:  # noqa: PTH123
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            found.update(dict.fromkeys(controllers.split(","), path))
+    for line in _read("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        found.update(dict.fromkeys(controllers.split(","), path))
     return found
 
 
 def _remove_abandoned(parent: str) -> None:
     """Remove the empty groups of launchers that were killed."""
-    with suppress(OSError):
-        for name in os.listdir(parent):  # noqa: PTH208
-            number = name.removeprefix(_PREFIX)
-            if number != name and not os.path.exists(f"/proc/{number}"):  # noqa: PTH110
-                _remove(f"{parent}/{name}")
+    for name in os.listdir(parent):  # noqa: PTH208
+        number = name.removeprefix(_PREFIX)
+        if number != name and not os.path.exists(f"/proc/{number}"):  # noqa: PTH110
+            _remove(f"{parent}/{name}")
 
 
 def _make(folder: str) -> bool:
@@ -128,6 +126,15 @@ def _remove(folder: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _read(path: str) -> list[str]:
+    """Return the lines of a file; none if it cannot be read."""
+    try:
+        with open(path) as file:  # noqa: PTH123
+            return file.read().splitlines()
+    except OSError:
+        return []
 
 
 def _write(path: str, value: float | str) -> bool:

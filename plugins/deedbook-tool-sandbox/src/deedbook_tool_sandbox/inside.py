@@ -6,12 +6,17 @@ everything read-only except for the program's own folders. In a degraded sandbox
 alone limits what the program reaches. Whatever this process says is as trustworthy as the program that it runs.
 """
 
+from __future__ import annotations
+
 import os
 import resource
 import struct
 import sys
-from collections.abc import Sequence
-from typing import Any, Final
+
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Final
 
 SIZE: Final = struct.Struct("!Q")
 """The number of bytes that follow."""
@@ -89,9 +94,9 @@ class Landlock:
         if version < 1:
             return False
         rights = _RIGHTS[max(each for each in _RIGHTS if each <= version)]
-        network = 3 if version >= 4 else 0  # noqa: PLR2004 - Landlock's version numbers
-        scoped = 3 if version >= 6 else 0  # noqa: PLR2004
-        fields = struct.pack("@QQQ", rights, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]  # noqa: PLR2004
+        network = 3 if version >= 4 else 0
+        scoped = 3 if version >= 6 else 0
+        fields = struct.pack("@QQQ", rights, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
         rules = self._call(_CREATE_RULESET, fields, len(fields), 0)
         if rules < 0:
             return False

@@ -1,27 +1,29 @@
-"""Starts one program in a sandbox, watches its limits, and reports: ``python -I -S launcher.py NAME=VALUE…``.
+"""Starts one program in a sandbox, watches its limits, and reports; its arguments are ``NAME=VALUE``.
 
 A program of its own: it gives up the root user before bubblewrap starts, has no threads, and imports only the standard
 library. Standard input goes to `inside` unread. The report on standard output: fields, then for the program's standard
 output, its standard error and each requested file a size and the bytes.
 """
 
+from __future__ import annotations
+
 import os
 import select
-import signal
 import struct
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import Any, Final
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - with -I the folder is not in it
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all the rest
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any, Final
 
-from control_groups import ControlGroups  # noqa: E402
-from inside import SIZE  # noqa: E402
+from control_groups import ControlGroups
+from inside import SIZE
 
 NOBODY: Final = 65534
 """The user and group id of the program."""
+_SIGKILL: Final = 9  # the module signal imports much
 _NEWNS: Final = 0x20000
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000
 _POLL: Final = 0.05
@@ -270,8 +272,10 @@ class Sandbox:
     def finish(self) -> int:
         """Kill what is left; return the status of bubblewrap."""
         if self.ended != "exit":
-            with suppress(OSError):
-                os.kill(self._pid, signal.SIGKILL)
+            try:
+                os.kill(self._pid, _SIGKILL)
+            except OSError:
+                pass
         _, status = os.waitpid(self._pid, 0)
         if self._groups.memory_ran_out():
             self.ended = "memory"
@@ -286,14 +290,9 @@ class Sandbox:
         """Return the bytes of memory of all processes, shared pages counted once each, and of the files in tmpfs."""
         total, seen = 0, False
         for pid in descendants(self._pid):
-            with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status") as file:  # noqa: PTH123
-                total += sum(int(line.split()[1]) for line in file if line.startswith("RssAnon:")) * 1024
-            if not seen:
-                with suppress(OSError):
-                    root = f"/proc/{pid}/root"
-                    spaces = [os.statvfs(root + path) for path in ("/workspace", "/tmp", "/data", "/dev/shm")]  # noqa: S108
-                    total += sum((space.f_blocks - space.f_bfree) * space.f_frsize for space in spaces)
-                    seen = True
+            total += _memory_of(pid)
+            if not seen and (files := _files_of(pid)) is not None:
+                total, seen = total + files, True
         return total
 
 
@@ -315,6 +314,25 @@ def _make_folders(folder: str) -> None:
     os.mkdir(folder, 0o700)  # noqa: PTH102
     for name in _FOLDERS:
         os.mkdir(f"{folder}/{name}", 0o700)  # noqa: PTH102
+
+
+def _memory_of(pid: int) -> int:
+    """Return the bytes of memory that a process shares with no file; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
+            return sum(int(line.split()[1]) for line in file if line.startswith("RssAnon:")) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _files_of(pid: int) -> int | None:
+    """Return the bytes in the folders in memory that a process sees, or ``None``."""
+    folders = ("/workspace", "/tmp", "/data", "/dev/shm")  # noqa: S108
+    try:
+        spaces = [os.statvfs(f"/proc/{pid}/root{folder}") for folder in folders]
+    except OSError:
+        return None
+    return sum((space.f_blocks - space.f_bfree) * space.f_frsize for space in spaces)
 
 
 _FOLDERS: Final = ("workspace", "data", "tmp")
@@ -356,9 +374,8 @@ def report(sandbox: Sandbox, status: int, said: Sequence[bytearray]) -> None:
     ]
     head = "\0".join(fields).encode()
     parts = [head, out[: sandbox.settings.number("bytes")], err[: sandbox.settings.number("bytes")], *outputs]
-    with open(1, "wb") as file:  # noqa: PTH123
-        for part in parts:
-            file.write(SIZE.pack(len(part)) + part)
+    with open(1, "wb") as file:
+        file.writelines(SIZE.pack(len(part)) + part for part in parts)
 
 
 def split(answer: bytes, count: int) -> list[bytes]:
@@ -387,7 +404,3 @@ def main() -> Any:
     said = sandbox.watch(*ends)
     report(sandbox, sandbox.finish(), said)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,12 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object
 from deedbook_tool_standard.command import command, command_faults, stdin_faults, stdin_of
 from deedbook_tool_standard.outputs import FORMS, beginning, diagnostic
 from deedbook_tool_standard.shapes import strict
 from deedbook_tool_standard.templates import misfits, parse
-
-from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object
 
 from .bubblewrap import Bubblewrap
 
@@ -34,7 +33,10 @@ _MOST_FILES: Final = 20_000
 _GRACE: Final = 10.0
 """Seconds that the launcher gets to report, beyond the program's own."""
 _SIZE: Final = struct.Struct("!Q")
-_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+_START: Final = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import launcher; sys.exit(launcher.main())"
+)
+"""Starts the launcher as a module, so that Python need not compile it each time."""
 _WHY: Final = MappingProxyType(
     {
         "time": ("TOOL_TIMEOUT", "did not end within {seconds:g} s; it was killed, with all its processes"),
@@ -63,7 +65,11 @@ _SETTINGS = strict(
         },
         "environment": strict(
             {
-                "path": {"description": "A folder with bin/, readable to every user", "type": "string", "pattern": "^/"},
+                "path": {
+                    "description": "A folder with bin/, readable to every user",
+                    "type": "string",
+                    "pattern": "^/",
+                },
                 "digest": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
             },
             optional=frozenset({"digest"}),
@@ -123,7 +129,12 @@ class Sandbox:
         self._command = command(settings)
         self._stdin = stdin_of(settings)
         self._folders = {name: parse(settings.get(name, "")) for name in ("code", "data")}
-        self._env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", **settings.get("env", {})}  # noqa: S108
+        self._env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": "/tmp",
+            **settings.get("env", {}),
+        }
         self._outputs: Sequence[str] = settings.get("outputs", ())
         self._limits = {**DEFAULTS, **settings.get("limits", {})}
         self._output: str = settings.get("output", "text")
@@ -139,7 +150,7 @@ class Sandbox:
             raise Failed("TOOL_TIMEOUT", "the call was cancelled or its time is up; nothing was started")
         argv = self._command.fill(args)
         ran = self._host.run(
-            [sys.executable, "-I", "-S", str(_LAUNCHER), *self._arguments(seconds)],
+            [sys.executable, "-I", "-S", "-c", _START, *self._arguments(seconds)],
             stdin=self._request(argv, args),
             seconds=seconds + _GRACE,
             limit=(len(self._outputs) + 2) * self._limits["bytes"] + MIB,
@@ -200,7 +211,9 @@ class Sandbox:
             raise Failed("PROCESS_FAILED", f"{program} {report.describe_end()}")
         made = FORMS[self._output](report.out, f"the output of {program}")
         outputs = {
-            name: FORMS["text"](data, name) for name, data in zip(self._outputs, report.outputs, strict=False) if data is not None
+            name: FORMS["text"](data, name)
+            for name, data in zip(self._outputs, report.outputs, strict=False)
+            if data is not None
         }
         name = {"text": "stdout", "json": "value", "lines": "lines"}[self._output]
         return {
