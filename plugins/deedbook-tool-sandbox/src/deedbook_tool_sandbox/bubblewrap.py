@@ -19,8 +19,10 @@ _MISSING = (
 
 @attrs.frozen
 class Bubblewrap:
-    """The *program* bubblewrap, its *home* (a folder that holds it and its libraries, ``/`` if it needs none), the
-    folders to *read* inside, and where the *python* and the other *programs* of the environment lie.
+    """What a sandbox is made of: the program bubblewrap, and the environment of the programs inside.
+
+    *home* is a folder that holds *program* and its libraries (``/`` if it needs none), *read* are the folders to read
+    inside, *python* and *programs* the interpreter and the folder of programs of the environment.
     """
 
     program: str

@@ -153,7 +153,8 @@ def start(argv: list[bytes], env: dict[bytes, bytes], settings: dict[bytes, byte
         root, readable = os.fsdecode(settings[b"root"]), os.fsdecode(settings[b"readable"]).split(":")
         writable = ("/dev", *(root + folder for folder in WRITABLE))
         if not landlock.restrict(writable, readable) and root:
-            raise OSError("Landlock is not available")
+            os.write(2, b"Landlock is not available\n")
+            return
         limit(settings)
         os.closerange(3, 4096)
         os.chdir(f"{root}/workspace")

@@ -16,10 +16,10 @@ import time
 TYPE_CHECKING = False  # as typing has it, whose import takes longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any, Final
+    from typing import Final
 
-from control_groups import ControlGroups
-from inside import SIZE
+from .control_groups import ControlGroups  # noqa: E402
+from .inside import SIZE  # noqa: E402
 
 NOBODY: Final = 65534
 """The user and group id of the program."""
@@ -33,7 +33,7 @@ _AFFINITY_CALLS: Final = {"x86_64": (0xC000003E, 203), "aarch64": (0xC00000B7, 1
 """By machine: the number of the architecture in filters of system calls, and the number of sched_setaffinity."""
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 - a refusal, not a fault
     """The sandbox cannot be made; the text says why."""
 
 
@@ -152,7 +152,7 @@ class Sandbox:
         self.settings = settings
         self.limits: dict[str, str] = {}
         self.ended = "exit"
-        self._groups = ControlGroups(settings["groups"])
+        self.groups = ControlGroups(settings["groups"])
         self._filter: bytes | None = None
         self._pid = 0
         self._folder = ""
@@ -160,7 +160,7 @@ class Sandbox:
 
     def prepare(self) -> None:
         """Set the limits that hold from outside; raises `Refusal` where one is missing and must not be."""
-        settings, groups = self.settings, self._groups
+        settings, groups = self.settings, self.groups
         self.limits["user"] = str(os.getuid() or NOBODY)
         if settings["bwrap"]:
             self.limits |= {"network": "namespace", "root": "read-only"}
@@ -203,7 +203,7 @@ class Sandbox:
         os.dup2(err, 2)
         os.dup2(out, 1)
         os.set_inheritable(answer, True)
-        self._groups.join()
+        self.groups.join()
         here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
         with open(f"{here}/inside.py", "rb") as file:  # noqa: PTH123
             inside = file_of(file.read())
@@ -265,21 +265,18 @@ class Sandbox:
                     self.ended = "output"
             if time.monotonic() >= until:
                 self.ended = "time"
-            if self._memory_used() > self.settings.number("memory") if polled else self._groups.memory_ran_out():
+            if self._memory_used() > self.settings.number("memory") if polled else self.groups.memory_ran_out():
                 self.ended = "memory"
         return list(said.values())
 
     def finish(self) -> int:
         """Kill what is left; return the status of bubblewrap."""
         if self.ended != "exit":
-            try:
-                os.kill(self._pid, _SIGKILL)
-            except OSError:
-                pass
+            os.kill(self._pid, _SIGKILL)  # it was not waited for, so its id is still its own
         _, status = os.waitpid(self._pid, 0)
-        if self._groups.memory_ran_out():
+        if self.groups.memory_ran_out():
             self.ended = "memory"
-        self._groups.remove()
+        self.groups.remove()
         if self._folder:
             from shutil import rmtree  # noqa: PLC0415 - it imports much
 
@@ -391,16 +388,15 @@ def split(answer: bytes, count: int) -> list[bytes]:
     return found
 
 
-def main() -> Any:
-    """Run one program; the status is 0 if there is a report, 3 with the reason on standard error if there is none."""
+def main() -> None:
+    """Run one program; exit with status 3 and the reason on standard error if there is no report."""
     sandbox = Sandbox(Settings(sys.argv[1:]))
     try:
         sandbox.prepare()
     except Refusal as problem:
-        sandbox._groups.remove()
+        sandbox.groups.remove()
         os.write(2, f"{problem}\n".encode())
-        return 3
+        sys.exit(3)
     ends = sandbox.start()
     said = sandbox.watch(*ends)
     report(sandbox, sandbox.finish(), said)
-    return 0

@@ -1,9 +1,10 @@
-"""``tool: sandbox``: one program in a sandbox, with copies of files, without network, and only its output comes back."""
+"""``tool: sandbox``: one program with copies of files and without network; only its output comes back."""
 
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from posixpath import relpath
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,13 +30,12 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     }
 )
 """The limits of a program unless the ability sets others."""
+_ENVIRONMENT: Final = MappingProxyType({"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"})  # noqa: S108 - the sandbox's own
 _MOST_FILES: Final = 20_000
 _GRACE: Final = 10.0
 """Seconds that the launcher gets to report, beyond the program's own."""
 _SIZE: Final = struct.Struct("!Q")
-_START: Final = (
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import launcher; sys.exit(launcher.main())"
-)
+_START: Final = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
 """Starts the launcher as a module, so that Python need not compile it each time."""
 _WHY: Final = MappingProxyType(
     {
@@ -129,12 +129,7 @@ class Sandbox:
         self._command = command(settings)
         self._stdin = stdin_of(settings)
         self._folders = {name: parse(settings.get(name, "")) for name in ("code", "data")}
-        self._env = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "HOME": "/tmp",
-            **settings.get("env", {}),
-        }
+        self._env = {**_ENVIRONMENT, **settings.get("env", {})}
         self._outputs: Sequence[str] = settings.get("outputs", ())
         self._limits = {**DEFAULTS, **settings.get("limits", {})}
         self._output: str = settings.get("output", "text")
@@ -150,7 +145,7 @@ class Sandbox:
             raise Failed("TOOL_TIMEOUT", "the call was cancelled or its time is up; nothing was started")
         argv = self._command.fill(args)
         ran = self._host.run(
-            [sys.executable, "-I", "-S", "-c", _START, *self._arguments(seconds)],
+            [sys.executable, "-I", "-S", "-c", _START, str(Path(__file__).parents[1]), *self._arguments(seconds)],
             stdin=self._request(argv, args),
             seconds=seconds + _GRACE,
             limit=(len(self._outputs) + 2) * self._limits["bytes"] + MIB,
@@ -188,7 +183,7 @@ class Sandbox:
         names: list[str] = []
         contents: list[bytes] = []
         for folder, target in (("code", "/workspace"), ("data", "/data")):
-            source = self._folders[folder].fill(args)
+            source = self._folders[folder].fill(args) or ""
             left = int(self._limits["workspace_mb" if folder == "code" else "data_mb"]) * MIB
             for path in _walk(self._host, source) if source else ():
                 with self._host.open(path) as file:
@@ -196,7 +191,7 @@ class Sandbox:
                 left -= len(data)
                 if left < 0 or len(contents) >= _MOST_FILES:
                     raise Failed("ARGUMENT_REFUSED", f"{source}: the files do not fit into {target}")
-                names += [f"{target}/{path[len(source.rstrip('/')) + 1 :] if source != '.' else path}", str(len(data))]
+                names += [f"{target}/{relpath(path, source)}", str(len(data))]
                 contents.append(data)
         return names, contents
 
