@@ -166,7 +166,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("spoil", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_bundle_is_one_error_without_a_traceback(saved: tuple[Place, str], spoil):
-    place, session = saved
+    place, _ = saved
     bundle = place.path / "run.json"
     bundle.write_text(spoil(bundle.read_text()))
     ran = place.here("context", "load", "run.json")
@@ -178,7 +178,7 @@ def test_hostile_bundle_is_one_error_without_a_traceback(saved: tuple[Place, str
 
 
 def test_bundle_that_is_not_utf8_or_no_file_is_refused(saved: tuple[Place, str]):
-    place, session = saved
+    place, _ = saved
     (place.path / "run.json").write_bytes(b'{"\xff": 1}')
     assert place.here("context", "load", "run.json").err.startswith("error: ")
     assert "is no file" in place.here("context", "load", "missing.json", status=2).err

@@ -59,7 +59,7 @@ def show(asked: GlobalOptions, session: str, run: str | None) -> int:
     return found.print(found.choose(run), json=asked.json)
 
 
-@command.command("save", short_help="Write a run of SESSION to the file BUNDLE, from which it can go on elsewhere.")
+@command.command("save", short_help="Save a run of SESSION as the file BUNDLE.")
 @session_argument
 @bundle_argument
 @run_option
@@ -105,7 +105,7 @@ def save(
     return 0
 
 
-@command.command("load", short_help="Check BUNDLE, take its session in if it is not here, and show its context.")
+@command.command("load", short_help="Check the file BUNDLE, or take its session in.")
 @bundle_argument
 @click.option("--session", metavar="SESSION", help="The session of a bundle of version 2, which does not name it.")
 @click.option("--check", is_flag=True, help="Only check BUNDLE; take nothing in.")
