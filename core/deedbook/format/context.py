@@ -85,7 +85,7 @@ ARTIFACTS: Final[Mapping[str, Mapping[Json, str]]] = MappingProxyType(
         "scope": {"v1": "scope_v1"},
         "plan": {"v1": "plan_v1", "v2": "plan_v2"},
         "verification": {"v1": "verification_v1"},
-        FINDING: {"v1": "finding_v1"},
+        FINDING: {"v1": "context_finding_v1"},
     }
 )
 """The schemas of artifacts, by the ``schema_version`` that an artifact states. One without it can have any form."""
@@ -444,7 +444,7 @@ class Recorder:
         self._record("context.noted", {"event_type": event_type, "data": dict(data)})
 
     def add_finding(self, finding: Object) -> None:
-        """Add a finding (``finding_v1``) to the execution log, in any state, without a transition."""
+        """Add a finding (``context_finding_v1``) to the execution log, in any state, without a transition."""
         self.note(FINDING, {**finding, VERSION_KEY: finding.get(VERSION_KEY, "v1")})
 
     def check(self, schema: str, value: Json, place: str) -> None:

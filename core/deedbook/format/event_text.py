@@ -110,7 +110,12 @@ def _fired(payload: Object) -> str:
 
 
 def _checked(payload: Object) -> str:
-    return f"{show(payload.get('ability'))}: {_decided(payload, 'policy')}"
+    """Return the answers of policies about a call, or about a subject (version 2)."""
+    subject = payload.get("subject")
+    if not isinstance(subject, dict):
+        return f"{show(payload.get('ability'))}: {_decided(payload, 'policy')}"
+    about = f"{show(subject.get('name', subject))} {short(show(subject.get('value', '')), BRIEF)}"
+    return f"{about.strip()}: {_decided(payload, 'policy')}"
 
 
 def _decided(payload: Object, who: str) -> str:
