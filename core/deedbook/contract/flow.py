@@ -93,7 +93,7 @@ class Context(Protocol):
         """Move to NEEDS_HUMAN: a person has to take over."""
 
     def add_finding(self, finding: Object) -> None:
-        """Add a finding (``context_finding_v1``; without ``schema_version``, v1) to the execution log, without a move."""
+        """Add a finding (``context_finding_v1``; ``schema_version`` may be left out) to the log, without a move."""
 
     def note(self, event_type: str, data: Object) -> None:
         """Add an entry to the execution log, without a move."""
