@@ -206,7 +206,7 @@ def difference_rows(found: Iterable[Object]) -> Iterator[tuple[str, ...]]:
 def _typed_rows(name: str, artifact: Object) -> Iterator[tuple[str, ...]]:
     """Yield rows for an artifact with a schema: its main member, one row for each text of a list, and the others."""
     main, lists = TYPED[name]
-    others = {key: value for key, value in artifact.items() if key not in (main, *lists, "schema_version")}
+    others = {key: value for key, value in artifact.items() if value and key not in (main, *lists, "schema_version")}
     told = [artifact[main]] if main in artifact else []
     told += [others] if others else []
     if told:
