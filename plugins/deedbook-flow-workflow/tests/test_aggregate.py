@@ -1,6 +1,10 @@
 """The aggregate: what the findings of a phase come to, by arithmetic alone."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deedbook.format.schema import Schemas, data_folder
 from deedbook_flow_workflow.aggregate import (
     Coverage,
     FindingAnswer,
@@ -11,10 +15,6 @@ from deedbook_flow_workflow.aggregate import (
     fingerprint,
     merge_findings,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from deedbook.format.schema import Schemas, data_folder
 
 
 def finding(**more):
@@ -46,7 +46,8 @@ def test_findings_with_the_same_place_and_title_are_one():
 
 def test_conservative_choice_wins():
     [found] = merged(
-        a=[finding(severity="minor", autofix_class="gated_auto")], b=[finding(severity="critical", autofix_class="safe_auto")]
+        a=[finding(severity="minor", autofix_class="gated_auto")],
+        b=[finding(severity="critical", autofix_class="safe_auto")],
     )
     assert (found["severity"], found["autofix_class"]) == ("P0", "gated_auto")
 
@@ -130,7 +131,11 @@ def test_unknown_answer_suppresses():
     ("answers", "route", "autofix"),
     [
         ([FindingAnswer(outcome="allow", route="apply")], "apply", "manual"),
-        ([FindingAnswer(outcome="allow", route="apply"), FindingAnswer(outcome="allow", route="gated")], "gated", "manual"),
+        (
+            [FindingAnswer(outcome="allow", route="apply"), FindingAnswer(outcome="allow", route="gated")],
+            "gated",
+            "manual",
+        ),
         ([FindingAnswer(outcome="advisory")], "advisory", "advisory"),
         ([FindingAnswer(outcome="allow")], None, "manual"),
     ],
