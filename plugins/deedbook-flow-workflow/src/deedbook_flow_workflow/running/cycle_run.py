@@ -5,8 +5,8 @@
 3. ``halt_signal`` aborts; ``exit_conditions.done`` ends; with ``advance_signal`` the cycle goes on: hooks of
    ``PhaseAdvance`` are asked, ``workflow.phase_advanced`` is recorded, and the next phase runs.
 4. Without ``advance_signal`` the phase runs again, as long as the bounds and the policies about generations allow it.
-5. The verdict is recorded, as ``workflow.completed`` (done, halted) or ``workflow.aborted``, and ``WorkflowComplete`` is
-   fired.
+5. The verdict is recorded, ``workflow.completed`` (done, halted) or ``workflow.aborted``, and ``WorkflowComplete``
+   is fired.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,11 @@ import attrs
 
 from deedbook import Failed, Object, Run
 from deedbook.format.schema import foreign
-from deedbook_flow_workflow.aggregate import fingerprint
+from deedbook_flow_workflow.aggregate import fingerprint, grade
 from deedbook_flow_workflow.artifacts import make_slug
 from deedbook_flow_workflow.definition import Definition, Phase
 
 from .events import ABORT, ABORTED, ADVANCED, COMPLETED, DONE, HALTED, STARTED
-from .handoff import build_prompt
 from .judgement import GENERATION, Judgement
 from .phase_run import Material, PhaseOutcome, PhaseRun
 from .signal_set import SignalSet
@@ -52,10 +51,11 @@ class Progress:
     history: list[dict[str, Any]] = attrs.field(factory=list)
     visited: list[str] = attrs.field(factory=list)
     written: dict[str, str] = attrs.field(factory=dict)
+    blocked: str = ""
 
     def move(self, phase: str) -> None:
         """Go on to *phase*."""
-        self.phase, self.generation, self.earlier, self.history = phase, 1, None, []
+        self.phase, self.generation, self.earlier, self.history, self.blocked = phase, 1, None, [], ""
 
 
 class CycleRun:
@@ -140,15 +140,13 @@ class CycleRun:
             why = f"{cycle.max_phase_runs} phases ran, the most that max_phase_runs allows"
         else:
             return None
-        last = now.history[-1]["blocked"] if now.history else ""
-        return Ending(HALTED, f"{why}; the last run: {last}" if last else why)
+        return Ending(HALTED, f"{why}; the last run: {now.blocked}" if now.blocked else why)
 
     def _run_phase(self, phase: Phase) -> Ending | None:
         """Run *phase* once; return the ending, or ``None`` if the cycle goes on."""
         judgement = Judgement(self._run, self._definition, phase)
         material = self._prepare(phase)
-        prompt = build_prompt(phase, self._request, material.given, material.earlier)
-        outcome = PhaseRun(self._run, self._definition, phase, judgement, material).go(prompt)
+        outcome = PhaseRun(self._run, self._definition, phase, judgement, material).go()
         self._keep(phase, outcome)
         said = self._signals.read(phase, self._values(outcome))
         if said.halt:
@@ -184,14 +182,8 @@ class CycleRun:
     def _repeat(self, phase: Phase, outcome: PhaseOutcome, judgement: Judgement) -> Ending | None:
         """Count one more generation of *phase*, unless a policy about generations denies it."""
         now = self._progress
-        value = {
-            "cycle": self._cycle.id,
-            "phase": phase.id,
-            "generation": now.generation,
-            "phase_runs": now.phase_runs - 1,
-            "max_generations": self._cycle.max_generations,
-            "history": now.history,
-        }
+        *earlier, last = now.history
+        value = {"number": now.generation, "phase": phase.id, **last, "history": earlier}
         decision = judgement.decide(GENERATION, value)
         if decision.outcome == "deny":
             return Ending(HALTED, decision.reason)
@@ -214,6 +206,7 @@ class CycleRun:
             given=now.given,
             authors=now.authors,
             earlier=now.earlier,
+            generation=now.generation,
             fields=self._fields(phase),
             written=dict(now.written),
         )
@@ -236,18 +229,9 @@ class CycleRun:
         if outcome.path:
             now.written[outcome.path] = outcome.digest
         aggregate = outcome.aggregate
-        now.history.append(
-            {
-                "generation": now.generation,
-                "findings": len(aggregate["findings"]),
-                "p0_unresolved": aggregate["p0_unresolved"],
-                "verdict": aggregate["verdict"],
-                "fingerprints": [
-                    f"{file}:{line}:{title}" for file, line, title in map(fingerprint, aggregate["findings"])
-                ],
-                "blocked": outcome.blocked,
-            }
-        )
+        fingerprints = [":".join(map(str, fingerprint(each))) for each in aggregate["findings"]]
+        now.history.append({"fingerprints": fingerprints, "grade": grade(aggregate)})
+        now.blocked = outcome.blocked
         note = {
             "phase": phase.id,
             "generation": now.generation,

@@ -30,15 +30,20 @@ class Judgement:
         return any(subject in subjects for subjects in self._subjects.values())
 
     def decide(self, subject: str, value: Object) -> Decision:
-        """Return the strictest decision about *value*; every decision is recorded. Without a policy it is allowed."""
+        """Return the strictest decision about *value*, with the signals of all; without a policy it is allowed.
+
+        Every decision is recorded. After a denial no further policy is asked.
+        """
         strictest = _ALLOW
+        signals: dict[str, Any] = {}
         for policy, decision in self._decisions(subject, value):
+            signals |= decision.signals
             if decision.outcome not in ("allow", "advisory"):
-                reason = f"{policy}: {decision.reason}" if decision.reason else policy
-                return Decision("deny", reason)
-            if decision.outcome == "advisory" and strictest is _ALLOW:
+                strictest = Decision("deny", f"{policy}: {decision.reason}" if decision.reason else policy)
+                break
+            if decision.outcome == "advisory":
                 strictest = decision
-        return strictest
+        return Decision(strictest.outcome, strictest.reason, None, signals)
 
     def decide_findings(self, findings: Sequence[Object]) -> dict[Fingerprint, list[FindingAnswer]]:
         """Return what every policy says about each finding."""
@@ -70,4 +75,8 @@ class Judgement:
 
 def _read_answer(decision: Decision) -> FindingAnswer:
     route: Any = decision.signals.get("route", "")
-    return FindingAnswer(outcome=decision.outcome, route=route if route in ROUTES else "")
+    return FindingAnswer(
+        outcome=decision.outcome,
+        route=route if route in ROUTES else "",
+        suppresses=decision.outcome == "deny" and decision.signals.get("split") == "suppressed",
+    )

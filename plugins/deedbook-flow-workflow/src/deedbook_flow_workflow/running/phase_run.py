@@ -1,6 +1,6 @@
 """One run of a phase: fan-out to its personas, fan-in of their answers, and the decisions of policies."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -11,8 +11,11 @@ from deedbook_flow_workflow.aggregate import Coverage, Report, build_aggregate, 
 from deedbook_flow_workflow.definition import AGGREGATE, FINDINGS, WRITER, Definition, Phase
 
 from .answers import AnswerReader, PersonaAnswer, read_pass
+from .handoff import build_prompt
 from .judgement import COVERAGE, DISPATCH, Judgement
 
+_MANNERS: Final = ("deliverables", "ux")
+"""What policies about dispatches may say to a persona."""
 _ENDS: Final = frozenset({"CANCELLED", "LEDGER_BROKEN"})
 """Failures that end the cycle instead of counting as the failure of one persona."""
 
@@ -29,6 +32,7 @@ class Material:
     given: Object | None
     authors: Collection[str]
     earlier: Object | None
+    generation: int
     fields: Mapping[str, str]
     written: Mapping[str, str]
 
@@ -55,12 +59,13 @@ class PhaseRun:
         self._run, self._definition, self._phase = run, definition, phase
         self._judgement, self._material = judgement, material
         self._reader = AnswerReader(definition, phase, material.authors)
+        self._manners: dict[str, dict[str, Any]] = {}
 
-    def go(self, prompt: str) -> PhaseOutcome:
-        """Ask the personas with *prompt*, and return what came of it."""
+    def go(self) -> PhaseOutcome:
+        """Ask the personas, and return what came of it."""
         refused = {each.persona: each for each in self._find_refused()}
         asked = [name for name in self._phase.personas if name not in refused]
-        answers = refused | {each.persona: each for each in self._ask(asked, prompt)}
+        answers = refused | {each.persona: each for each in self._ask(asked)}
         outcome = self._join([answers[name] for name in self._phase.personas])
         return outcome if outcome.blocked else self._write(outcome)
 
@@ -80,23 +85,31 @@ class PhaseRun:
         if self._phase.is_review and name in self._material.authors:
             return f"{name} would review its own output; name another persona for the phase {self._phase.id}"
         value = {
+            "persona": name,
+            "role": persona.role,
+            "mode": self._run.mode,
             "cycle": self._definition.cycle.id,
             "phase": self._phase.id,
-            "role": persona.role,
-            "persona": persona.id,
-            "mode": self._run.mode,
+            "generation": self._material.generation,
+            "flow": self._phase.flow,
+            "writes": list(persona.writes),
         }
         decision = self._judgement.decide(DISPATCH, value)
-        return decision.reason or "denied" if decision.outcome == "deny" else ""
+        self._manners[name] = {key: decision.signals[key] for key in _MANNERS if key in decision.signals}
+        return decision.reason if decision.outcome == "deny" else ""
 
-    def _ask(self, personas: Collection[str], prompt: str) -> list[PersonaAnswer]:
-        work = partial(_run_pass, flow=self._phase.flow, prompt=prompt)
-        branches = [Branch(name, work, skill=name) for name in personas]
+    def _ask(self, personas: Collection[str]) -> list[PersonaAnswer]:
+        branches = [Branch(name, self._prepare_pass(name), skill=name) for name in personas]
         found = self._run.parallel(branches, return_failures=True)
         for result in found:
             if isinstance(result, Failed) and (result.lost or result.code in _ENDS):
                 raise result
         return [self._reader.read(name, result) for name, result in zip(personas, found, strict=True)]
+
+    def _prepare_pass(self, persona: str) -> Callable[[Run], Any]:
+        material, manners = self._material, self._manners[persona]
+        prompt = build_prompt(self._phase, material.request, material.given, material.earlier, manners)
+        return partial(_run_pass, flow=self._phase.flow, prompt=prompt)
 
     # --- fan-in -------------------------------------------------------------------------------------------------------
 
@@ -128,8 +141,8 @@ class PhaseRun:
             missing = f"no answer counts of {', '.join(sorted(coverage.failed))}"
             if not self._judgement.judges(COVERAGE):
                 return f"{missing}, and no policy allows that"
-            value = {"cycle": self._definition.cycle.id, "phase": self._phase.id, **coverage.as_json()}
-            decision = self._judgement.decide(COVERAGE, value)
+            where = {"cycle": self._definition.cycle.id, "phase": self._phase.id, "mode": self._run.mode}
+            decision = self._judgement.decide(COVERAGE, {**where, **coverage.as_json()})
             if decision.outcome == "deny":
                 return f"{missing}: {decision.reason}"
         if self._phase.output_schema is not None and output is None:
