@@ -57,11 +57,11 @@ def _where(file: "WorkflowFile") -> str:
 @click.command("show", short_help="Show a cycle.")
 @click.argument("cycle", metavar="CYCLE")
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write one HTML page to this file.")
+@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write one HTML page to this file.")
 @profile_option
 @json_option
 @click.pass_obj
-def show(options: GlobalOptions, cycle: str, html: Path | None, profile: str | None, *, mermaid: bool) -> int:
+def show(options: GlobalOptions, cycle: str, html: str | None, profile: str | None, *, mermaid: bool) -> int:
     """Show CYCLE: its phases in order, their signals, personas, policies and artifacts.
 
     CYCLE is the id of a cycle, or that of its ability (workflow/ID).
@@ -72,7 +72,7 @@ def show(options: GlobalOptions, cycle: str, html: Path | None, profile: str | N
     if html is not None:
         from deedbook_flow_workflow.views.page import render_page
 
-        _write_page(html, render_page(view))
+        _write_page(Path(html), render_page(view))
     if options.json:
         as_json({"schema_version": "v1", **view.as_json()})
     elif mermaid:
