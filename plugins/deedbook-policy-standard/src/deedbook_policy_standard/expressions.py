@@ -191,7 +191,8 @@ def _call(call: Call) -> dict[str, Any]:
     }
 
 
-def _principal(subject: Any) -> dict[str, Any]:
+def read_principal(subject: Any) -> dict[str, Any]:
+    """Return the variable ``principal`` of a call or another subject."""
     who: Principal = subject.principal
     return {"id": who.id, "via": who.via, "roles": sorted(who.roles), "on_behalf_of": who.on_behalf_of}
 
@@ -199,7 +200,7 @@ def _principal(subject: Any) -> dict[str, Any]:
 CALL: Final[Readers] = {
     "args": lambda call: call.args,
     "call": _call,
-    "principal": _principal,
+    "principal": read_principal,
     "role": lambda call: call.role,
     "skill": lambda call: call.skill,
     "facts": lambda call: nested(call.facts),
