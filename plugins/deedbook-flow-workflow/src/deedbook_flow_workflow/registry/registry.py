@@ -18,10 +18,10 @@ from deedbook.workspace.declarations import (
     Workspace,
 )
 from deedbook.workspace.trees import SourceReader, SourceTree
-from deedbook_flow_workflow.definition import Definition
+from deedbook_flow_workflow.definition import WRITER, Definition
 
 from .cycles import CycleCompiler
-from .files import CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
+from .files import ARTIFACTS, CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
 from .personas import PersonaSource, read_personas
 
 FLOW: Final = "workflow"
@@ -63,8 +63,20 @@ class WorkflowRegistry(FeatureSection):
                 summary=definition.cycle.title,
                 handler={"flow": FLOW},
                 settings=definition.as_settings(),
-                uses=frozenset(phase.flow for phase in definition.phases.values()),
+                uses=_flows_of(definition),
             )
+        writing = next((file for name, file in self.files[ARTIFACTS].items() if self._is_written(name)), None)
+        if writing is not None:
+            yield AbilitySource(
+                id=WRITER,
+                place=writing.line,
+                origin=writing.origin,
+                summary="Write the file of an artifact",
+                handler={"flow": WRITER},
+            )
+
+    def _is_written(self, artifact: str) -> bool:
+        return any(artifact in definition.artifacts for definition in self.definitions.values())
 
     def policies(self) -> Iterator[PolicySource]:
         """Yield the policies in Markdown."""
@@ -126,3 +138,9 @@ class WorkflowRegistry(FeatureSection):
             if name not in workspace.policies:
                 why = f"policies: {name} is not declared{suggest(name, workspace.policies)}"
                 yield fault("SOURCE_INVALID", why, place=file.place("policies", index))
+
+
+def _flows_of(definition: Definition) -> frozenset[str]:
+    """Return the flows that a cycle may use: those of its phases, and the one that writes artifacts."""
+    flows = {phase.flow for phase in definition.phases.values()}
+    return frozenset(flows | {WRITER} if definition.artifacts else flows)
