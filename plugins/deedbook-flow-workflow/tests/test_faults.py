@@ -65,7 +65,8 @@ FAULTS = {
         replaced(LOOK, "advance", "flow: file-read\nadvance"), f"{LOOK}:5:7", "file-read is no flow",
     ),
     "a cycle as a flow": (
-        replaced(LOOK, "advance", "flow: workflow/check\nadvance"), f"{LOOK}:5:7", "workflow/check is of workflows itself",
+        replaced(LOOK, "advance", "flow: workflow/check\nadvance"),
+        f"{LOOK}:5:7", "workflow/check is of workflows itself",
     ),
     "unknown schema": (
         replaced(LOOK, "review_aggregate_v1", "review_agregate_v1"), f"{LOOK}:8:16", 'mean "review_aggregate_v1"?',
