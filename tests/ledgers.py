@@ -346,6 +346,8 @@ def importing() -> Book:
     book.add("ledger.imported", {**told, "verdict": "sound"}, parent=root, actor="user", principal="ada")
     more = {**told, "format": "seed-000", "verdict": "unsound", "as_is": "it is all there is"}
     book.add("ledger.imported", more, parent=root, actor="user", principal="ada")
+    received = {"session_id": "5e" * 16, "events": 3, "head": HASH, "bundle": HASH, "by": "ada"}
+    book.add("ledger.received", received, parent=root, actor="user", principal="ada")
     return book
 
 

@@ -27,7 +27,7 @@ FLOORS = (
 DISTRIBUTIONS = (
     "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-workflow",
     "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log", "deedbook-memory",
-    "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}
@@ -257,6 +257,7 @@ def test_projects_import_only_what_they_declare():
 
 
 ROOMS_OF_FEATURES = {
+    "deedbook-policy-cedar": ("format.errors",),
     "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.schema",
                                  "contract.facts", "policy.gates", "policy.kinds", "policy.match"),
 }  # fmt: skip

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 NEVER = (
-    "cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", "click", "ssl", "asyncio", "logging",
+    "cedarpy", "cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", "click", "ssl", "asyncio",
+    "logging",
     "ruamel.yaml", "jsonschema_rs", "fastjsonschema", "importlib_metadata",
 )  # fmt: skip
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""

@@ -65,9 +65,9 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _section(
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
-    yield from _section(
-        {"workflows": {}, **old}, {"workflows": {}, **new}, "workflows", "workflow file", ("other", "other"), _text
-    )
+    yield from _section({"workflows": {}, **old}, {"workflows": {}, **new}, "workflows", "workflow file",
+                        ("other", "other"), partial(_rest, done={"overrides"}, other={"digest"}))  # fmt: skip
+    yield from _sets("workflow file", _overrides(old), _overrides(new), "looser", "other")
     yield from _section(
         {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
     )
@@ -238,6 +238,12 @@ def _log(old: Entry, new: Entry) -> Iterator[Change]:
 
 def _feature(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _rest(what, old, new, set(), other=set())
+
+
+def _overrides(document: Entry) -> list[str]:
+    """Return the workflow files that replace a pack's file."""
+    files = document.get("workflows", {}).items()
+    return [f"{name} in place of the pack {said['overrides']}'s" for name, said in files if "overrides" in said]
 
 
 def _text(what: str, old: Any, new: Any) -> Iterator[Change]:

@@ -47,7 +47,8 @@ FAMILIES: Final = (
     Family("session", "L4", ("start", "end", "forked", "linked", "suspended", "resumed"), second=("start",)),
     Family(
         "ledger", "L4",
-        ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported"),
+        ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported",
+         "received"),
     ),
     Family("system", "L4", ("clock_regressed", "boot", "run", "shutdown")),
     Family("call", "L4", ("served", "diverged", "settled")),

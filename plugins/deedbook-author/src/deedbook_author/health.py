@@ -215,7 +215,8 @@ def _asking_places(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the places of rules and abilities of a charter that ask a person."""
     for policy in document["policies"].values():
         rules = policy["settings"].get("rules", ()) if policy["rules"] else ()
-        yield from (place for place, rule in zip(policy["rules"], rules, strict=False) if rule.get("then") == "ask")
+        placed = zip(policy["rules"], rules, strict=False)
+        yield from (place for place, rule in placed if isinstance(rule, dict) and rule.get("then") == "ask")
         if policy["settings"].get("default") == "ask":
             yield policy["place"]
     for ability in document["abilities"].values():

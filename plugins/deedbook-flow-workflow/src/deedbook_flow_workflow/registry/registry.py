@@ -122,11 +122,11 @@ class WorkflowRegistry(FeatureSection):
     def _check_flow(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
         name = file.front.get("flow", REVIEW)
         handlers = {ability.id: ability.handler.get("flow") for ability in workspace.abilities.values()}
-        flows = [each for each, handler in handlers.items() if handler not in (None, FLOW)]
+        flows = [each for each, handler in handlers.items() if handler not in (None, FLOW, WRITER)]
         if name in flows:
             return
-        if handlers.get(name) == FLOW:
-            why = f"flow: {name} is a cycle; a phase runs a flow that is none, such as {REVIEW}"
+        if handlers.get(name) in (FLOW, WRITER):
+            why = f"flow: {name} is of workflows itself; a phase runs another flow, such as {REVIEW}"
         elif name in handlers:
             why = f"flow: {name} is no flow; name an ability with handler: {{flow: …}}"
         else:
