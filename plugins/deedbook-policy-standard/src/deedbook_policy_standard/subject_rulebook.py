@@ -42,7 +42,8 @@ def check(kind: Kind, body: Object) -> Iterator[PolicyProblem]:
 
 def problems(kind: Kind, body: Any) -> Iterator[PolicyProblem]:
     """Yield what is wrong with a body in itself."""
-    shape = _shape(kind).violations(body)
+    hashable: Any = kind  # mypy takes classes for not hashable
+    shape = _shape(hashable).violations(body)
     yield from (PolicyProblem(message=str(each), pointer=each.pointer) for each in shape)
     listed = body.get("rules") if isinstance(body, dict) else None
     rules = [pair for pair in enumerate(listed if isinstance(listed, list) else ()) if isinstance(pair[1], dict)]
@@ -120,6 +121,7 @@ def _rule_problems(kind: Kind, index: int, rule: Object) -> Iterator[PolicyProbl
 
 def _match_problems(kind: Kind, name: str, values: Sequence[Any]) -> Iterator[str]:
     subject, properties = kind.subject, kind.variables()["properties"]
+    hashable: Any = kind
     schema = properties.get(name)
     if schema is None:
         yield f"a {subject} has no {name}{suggest(name, properties)}; known: {', '.join(sorted(properties))}"
@@ -127,19 +129,19 @@ def _match_problems(kind: Kind, name: str, values: Sequence[Any]) -> Iterator[st
         yield f"{name} of a {subject} is no single value; ask about it in when"
     else:
         for value in values:
-            if not _member(kind, name).valid(value):
+            if not _member(hashable, name).valid(value):
                 known = schema.get("enum", ())
                 hint = suggest(value, map(str, known)) if isinstance(value, str) else ""
                 yield f"{name} is never {value!r:.80}{hint}"
 
 
 @cache
-def _shape(kind: Any) -> Validator:
+def _shape(kind: Kind) -> Validator:
     return foreign(kind.spec.settings, place="policy kind")
 
 
 @cache
-def _member(kind: Any, name: str) -> Validator:
+def _member(kind: Kind, name: str) -> Validator:
     return foreign(kind.variables()["properties"][name], place="match")
 
 
