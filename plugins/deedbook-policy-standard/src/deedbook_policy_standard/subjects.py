@@ -1,4 +1,4 @@
-"""What the policy kinds of this distribution judge besides calls: findings, generations of a loop, and dispatches."""
+"""What the policy kinds of this distribution judge besides calls: findings, generations, dispatches and coverage."""
 
 from typing import Any, Final
 
@@ -87,3 +87,18 @@ DISPATCH: Final[Object] = {
     },
 }
 """The JSON Schema of the subject ``dispatch``."""
+
+COVERAGE: Final[Object] = {
+    "description": "The answers of the personas of a phase: how many were asked, and whose do not count",
+    "type": "object",
+    "required": ["asked", "reported", "failed"],
+    "properties": {
+        "asked": {"description": "How many were asked", **_COUNT},
+        "reported": {"description": "How many reported", **_COUNT},
+        "failed": _texts("Those that failed, were refused or never answered"),
+        "cycle": {"description": "The cycle", **_TEXT},
+        "phase": {"description": "The phase", **_TEXT},
+        "mode": {"description": "How the session runs", "enum": list(MODES)},
+    },
+}
+"""The JSON Schema of the subject ``coverage``."""
