@@ -11,16 +11,21 @@ from .running.events import EVENTS
 if TYPE_CHECKING:
     from .running.signal_set import SignalSet
 
+_TEXT: Final = {"type": "string", "minLength": 1}
 _TAKES: Final = {
     "type": "object",
-    "required": ["request"],
-    "properties": {"request": {"type": "string", "minLength": 1}},
+    "properties": {
+        "request": {"description": "What the cycle is about", **_TEXT},
+        "prompt": {"description": "The same, as the prompt of a session", **_TEXT},
+    },
+    "minProperties": 1,
+    "maxProperties": 1,
     "additionalProperties": False,
 }
 
 
 class Workflow:
-    """The flow: takes ``{request}``, and has the compiled cycle as its settings.
+    """The flow: takes ``{request}`` or ``{prompt}``, and has the compiled cycle as its settings.
 
     COMPLETED: the verdict is done. HALTED: a bound or a policy stopped it. FAILED: it was aborted by a signal, a hook
     or a failure.
@@ -35,7 +40,7 @@ class Workflow:
         """Run the cycle."""
         from .running.cycle_run import CycleRun
 
-        CycleRun(run, self._definition, self._signals).go(args["request"])
+        CycleRun(run, self._definition, self._signals).go(args["request"] if "request" in args else args["prompt"])
 
     @cached_property
     def _definition(self) -> Definition:
