@@ -10,7 +10,7 @@ GENERATION = {"number": 2, "fingerprints": ["a"], "history": [{"fingerprints": [
 
 ROOMS = (
     "deedbook.format", "deedbook.format.errors", "deedbook.format.lint",
-    "deedbook.format.schema", "deedbook.policy", "deedbook.policy.gates",
+    "deedbook.format.schema", "deedbook.policy", "deedbook.policy.conditions", "deedbook.policy.gates",
     "deedbook.policy.match",
 )  # fmt: skip
 """What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""

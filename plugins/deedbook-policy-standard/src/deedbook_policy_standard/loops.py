@@ -22,6 +22,7 @@ class LoopHalt(SubjectPolicy):
     """
 
     subject: ClassVar[str] = "generation"
+    is_computed: ClassVar[bool] = True
     spec: ClassVar[GateSpec] = subject_spec(
         settings_schema("When a loop ends before its work is done"), "generation", GENERATION
     )

@@ -35,6 +35,8 @@ from .ruleset import default_decision, unclear_denial
 OUTCOMES: Final = ("deny", "advisory", "allow")
 """The answers, the strictest first."""
 _Mask: TypeAlias = int  # a bit for each rule, the strictest rule first
+_Key: TypeAlias = str | tuple[type, Any]
+_Member: TypeAlias = tuple[str, Mapping[_Key, _Mask], _Mask]  # a member's name; who accepts a value; who accepts any
 
 
 def settings_schema(description: str, rule_keys: Object | None = None, keys: Object | None = None) -> Object:
@@ -94,18 +96,9 @@ def subject_spec(settings: Object, name: str, schema: Object, *, calls: bool = F
 class SubjectRule:
     """One rule: what its match accepts by member, its condition, and its decision."""
 
-    accepts: Mapping[str, frozenset[tuple[type, Any]]]
+    accepts: Mapping[str, frozenset[_Key]]
     when: Expression | None
     decision: Decision
-
-
-@attrs.frozen(eq=False)
-class _Member:
-    """The rules by the value of one member: those that accept a value, and those that do not look at the member."""
-
-    name: str
-    by_value: Mapping[tuple[type, Any], _Mask]
-    otherwise: _Mask
 
 
 class SubjectPolicy:
@@ -116,6 +109,7 @@ class SubjectPolicy:
 
     spec: ClassVar[GateSpec]
     subject: ClassVar[str]
+    is_computed: ClassVar[bool] = False  # whether `read` adds members to the subject
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of every plugin
         from .subject_rulebook import problems  # noqa: PLC0415
@@ -131,7 +125,7 @@ class SubjectPolicy:
 
     def decide(self, case: SubjectCase) -> Decision:
         """Return the decision of the strictest rule that holds, else the default."""
-        waiting = self._fitting(self.read(case))
+        waiting = self._fitting(self.read(case) if self.is_computed else case.value)
         sight = None
         while waiting:
             lowest = waiting & -waiting
@@ -151,10 +145,9 @@ class SubjectPolicy:
     def _fitting(self, value: Object) -> _Mask:
         """Return the rules whose match fits *value*."""
         fitting = self._all
-        for member in self._members:
-            found = value.get(member.name)
-            key = (float if type(found) is int else type(found), found)
-            fitting &= member.by_value.get(key, member.otherwise) if _is_scalar(found) else member.otherwise
+        for name, by_value, otherwise in self._members:
+            found = value.get(name)
+            fitting &= by_value.get(found if type(found) is str else value_key(found), otherwise)
         return fitting
 
     def deciding(self, value: Object) -> Iterator[int | None]:
@@ -247,27 +240,26 @@ class SubjectPolicy:
         return reachable(cls, body)
 
 
-def value_key(value: Any) -> tuple[type, Any]:
-    """Return a scalar with its JSON type: ``true`` is not 1, and 1 is 1.0."""
-    return (float if type(value) is int else type(value), value)
+def value_key(value: Any) -> _Key:
+    """Return what is equal for equal scalars: ``true`` is not 1, and 1 is 1.0. No rule accepts what is no scalar."""
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    return (float if kind is int else kind, value if kind in _SCALARS else None)
 
 
-def _is_scalar(value: Any) -> bool:
-    return type(value) in _SCALARS
-
-
-_SCALARS: Final = (str, int, float, bool, type(None))
+_SCALARS: Final = (int, float, bool)
 
 
 def _members(rules: Sequence[SubjectRule]) -> Iterator[_Member]:
     names = dict.fromkeys(name for rule in rules for name in rule.accepts)
     for name in names:
         otherwise = sum(1 << place for place, rule in enumerate(rules) if name not in rule.accepts)
-        by_value: dict[tuple[type, Any], _Mask] = {}
+        by_value: dict[_Key, _Mask] = {}
         for place, rule in enumerate(rules):
             for key in rule.accepts.get(name, ()):
                 by_value[key] = by_value.get(key, otherwise) | 1 << place
-        yield _Member(name, by_value, otherwise)
+        yield name, by_value, otherwise
 
 
 def _constant(value: Object, case: SubjectCase) -> Object:  # noqa: ARG001 - the shape of every reader
