@@ -105,6 +105,14 @@ class RunCalls(CallCtx):
         payload, span = self._journal.decide(policy, subject, value, ask)
         return SubjectDecision(read_decision(payload), span)
 
+    def subjects(self, policy: str) -> frozenset[str]:
+        """Return what *policy* judges besides calls."""
+        bindings = self._work.door.bindings
+        policies = bindings.charter.document["policies"]
+        if policy not in policies:
+            raise Failed("NOT_AVAILABLE", f"no policy {policy!r} in the charter{suggest(policy, policies)}")
+        return frozenset(bindings.subjects.get(policy, ()))
+
     def agent(self, role: str) -> RoleAgent:
         """Hand over to *role* and return it; raises `Failed` if it has no instructions."""
         instructions = self._journal.bindings.instructions(role)

@@ -197,6 +197,9 @@ class Run(Ctx, Protocol):
         gets the recorded answer.
         """
 
+    def subjects(self, policy: str) -> frozenset[str]:
+        """Return what *policy* judges besides calls; raises `Failed` (``NOT_AVAILABLE``) for an unknown policy."""
+
     def answer(self, text: str) -> None:
         """Take the context through its remaining states to COMPLETED, with a report whose output is *text*.
 
