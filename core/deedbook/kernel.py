@@ -179,7 +179,7 @@ class Kernel:
                 past=[*found.parent.events, *added],
             )  # fmt: skip
             prompt = found.prompt
-            reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message), runs)
+            reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message, prompt.flow), runs)
             self.identity.adopt(ledger)
             self._head(reopened, run)
             undo.pop_all()

@@ -94,8 +94,8 @@ def test_file_that_names_the_pack_replaces_the_packs_file_and_the_lock_shows_it(
         after = kernel.bindings.charter.document
     name = path.removesuffix(".md")
     assert after["workflows"][name]["place"].startswith(f"{W}/{path}")
-    assert f"workflow file {name} overrides the file of the pack acme" in compare(before, after).looser
-    assert f"workflow file {name} overrides the file of the pack acme no more" in compare(after, before).other
+    assert f"workflow file {name} in place of the pack acme's is new" in compare(before, after).looser
+    assert f"workflow file {name} in place of the pack acme's is gone" in compare(after, before).other
 
 
 def test_override_of_another_pack_is_refused(root, catalogue):

@@ -7,7 +7,7 @@ in the fewest steps; only a failing line is examined closely, to find the rule t
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias
 
 import attrs
 
@@ -181,9 +181,16 @@ def _charter_of(opening: bytes) -> str:
     return found if isinstance(found, str) else ""
 
 
+RULED: Final = frozenset({"workflow"})
+"""The families of event types that charters declare and that have rules of their own here."""
+
+
 def _with_families(report: Report, families: Collection[str], *, known: bool) -> Report:
     """Return *report* with what was not checked of the events of plugins."""
-    names = ", ".join(sorted(families))
+    unruled = sorted({*families} - RULED if known else families)
+    if not unruled:
+        return report
+    names = ", ".join(unruled)
     note = f"events of plugins: the rules of {names} were not checked"
     more = "" if known else ", nor their payloads: the charter that declares them is not at hand"
-    return attrs.evolve(report, notes=(*report.notes, note + more), families=tuple(sorted(families)))
+    return attrs.evolve(report, notes=(*report.notes, note + more), families=tuple(unruled))
