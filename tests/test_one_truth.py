@@ -5,7 +5,9 @@ Every shipped flow that keeps a context runs here with real events.
 
 import itertools
 import json
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from remembering import remembering
@@ -155,3 +157,13 @@ def test_value_in_two_events_is_found(house):
     with house.session("run") as session:
         session.run("note")
     assert ("context.noted", "worker.report") in dual_writes(house.events(session))
+
+
+def test_page_names_tests_that_exist():
+    root = Path(__file__).parents[1]
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs/one-truth.md").read_text(encoding="utf-8")))
+    folders = (root / "tests", *root.glob("plugins/*/tests"), root / "plugins/deedbook-testing/src")
+    sources = [path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")]
+    defined = {name for source in sources for name in re.findall(r"^ *def (test_\w+)", source, re.MULTILINE)}
+    assert len(named) > 20
+    assert named <= defined

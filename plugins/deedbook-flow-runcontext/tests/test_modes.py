@@ -6,7 +6,7 @@ from remembering import remembering
 from deedbook import Err, Failed
 from deedbook_testing import FlowModesContract
 
-ROOMS = ("call", "charter", "cli", "format", "kernel", "ledger", "maintenance", "workspace")
+ROOMS = ("call", "charter", "cli", "format", "kernel", "ledger", "maintenance", "policy", "workspace")
 ROOMS = tuple(f"deedbook.{name}" for name in ROOMS)
 REPORT = {"output": "all is well", "steps_completed": ["a"], "tool_calls_made": ["look:1"], "schema_version": "v1"}
 PLAN = {

@@ -439,7 +439,7 @@ class TestPlanAndRun(FlowContract):
     name = "plan-and-run"
     rooms = tuple(
         f"deedbook.{name}"
-        for name in ("call", "charter", "cli", "format", "kernel", "ledger", "maintenance", "workspace")
+        for name in ("call", "charter", "cli", "format", "kernel", "ledger", "maintenance", "policy", "workspace")
     )
     examples = (Example("do the inventory", gives="found"), Example("nothing that fits", fails="NO_SKILL"))
     bad_settings = ({"matcher": "embeddings"}, {"plan_by": "nobody"}, {"max_turns": 0})

@@ -17,7 +17,8 @@ GROUPS = {
     "providers": "Provider Prose Invents Bare",
     "flows": "Flow MovesOn Random WritingFlow",
     "hooks": "Hook Counts Reads Lax Raises Unmarked",
-    "policy_kinds": "Policy CountingPolicy ReadingPolicy LaxPolicy FragilePolicy PointlessPolicy",
+    "policy_kinds": "Policy CountingPolicy ReadingPolicy LaxPolicy FragilePolicy PointlessPolicy Judging "
+    "FailingSubject AskingSubject UnnamedSubject CountingSubject",
     "skill_loaders": "Loader Skips Widens Varies",
 }
 PACKS = {"pack": {"policies/calm.yaml": "calm"}, "code": {"policies/calm2.yaml": "calm2", "run.py": ""}, "empty": {}}
@@ -57,6 +58,11 @@ FAILS = {
     "LaxPolicy": {"answers_as_its_cases_say_and_is_recorded"},
     "FragilePolicy": {"never_fails_at_a_body_that_is_malformed"},
     "PointlessPolicy": {"says_of_a_policy_only_what_the_kernel_can_show"},
+    "Judging": set(),
+    "FailingSubject": {"answers_about_every_value_of_its_subjects"},
+    "AskingSubject": {"answers_about_every_value_of_its_subjects"},
+    "UnnamedSubject": {"has_a_case_for_every_subject"},
+    "CountingSubject": {"is_pure_if_it_says_so"},
     "Loader": set(),
     "Skips": {"names_a_skill_that_is_wrong"},
     "Widens": {"loads_its_skills"},

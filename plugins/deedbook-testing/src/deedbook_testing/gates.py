@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 import pytest
 
 from deedbook.call.session import Session
-from deedbook.contract import PATHS, Event, PolicyTarget, Principal
+from deedbook.charter.instances import instances, unfolded
+from deedbook.contract import PATHS, Decision, Event, PolicyTarget, Principal, SubjectCase
 from deedbook.contract.facts import FACTS
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.contract.pointers import InvalidPointerError, find_value
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Ok, Result, SessionRefused, fault
+from deedbook.format.schema import foreign
 from deedbook.plugins.policy_kinds import Kind
 
 from .contract import SUBJECT, PluginContract, tree
@@ -112,6 +114,29 @@ class PolicyContract(_GateContract):
         for bad in (*self.bad_settings, *bodies):
             kind.check(bad, [])
             kind.reads(bad)
+
+    def test_has_a_case_for_every_subject(self, plugin: type[Any]) -> None:
+        """Each subject that the kind declares has a schema that the kernel accepts, and a case."""
+        if not plugin.spec.subjects:
+            pytest.skip("it judges only calls")
+        for name, declared in plugin.spec.subjects.items():
+            foreign(dict(declared.schema), place=f"subject {name} of {self.name}")
+        missing = sorted(plugin.spec.subjects.keys() - {case.about for case in self.cases})
+        assert not missing, f"no case is about {', '.join(missing)}; add Asked(about={missing[0]!r}, subject={{…}})"
+
+    def test_answers_about_every_value_of_its_subjects(self, plugin: type[Any], workshop: Callable[..., Lab]) -> None:
+        """About values that the schemas of its subjects accept it gives one of its answers, and never fails."""
+        if not plugin.spec.subjects:
+            pytest.skip("it judges only calls")
+        with workshop().kernel() as kernel:
+            for name, bound in kernel.bindings.subjects[SUBJECT].items():
+                for value in instances(unfolded(dict(plugin.spec.subjects[name].schema))):
+                    facts = {fact: value for fact, value in _FACTS.items() if fact in bound.gate.reads}
+                    found = bound.gate.ask(_case(name, value, facts))
+                    assert type(found) is Decision, f"{name} {value!r}: {type(found).__name__}, not a Decision"
+                    may = ", ".join(sorted(bound.gate.may))
+                    assert found.outcome in bound.gate.may, f"{name} {value!r}: {found.outcome}; it may answer {may}"
+                    encode(dict(found.signals))
 
     def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
         """Declare one policy of the kind."""
@@ -225,6 +250,28 @@ def _target(case: Asked) -> PolicyTarget:
         scopes=frozenset(),
         paths=PATHS,
         takes=({"type": "object"},),
+    )
+
+
+_FACTS: Mapping[str, Any] = {
+    "session.calls": {},
+    "session.usage": {},
+    "session.started": "2026-01-01T00:00:00.000Z",
+    "context.state": None,
+}
+
+
+def _case(name: str, value: Any, facts: Mapping[str, Any]) -> SubjectCase:
+    return SubjectCase(
+        name=name,
+        value=value,
+        principal=Principal("somebody", "contract"),
+        role=None,
+        skill=None,
+        enforcement="enforce",
+        session="contract",
+        now="2026-01-01T00:00:00.000Z",
+        facts=facts,
     )
 
 

@@ -4,8 +4,10 @@ import json
 import time
 from contextlib import suppress
 
-from deedbook import Call, Failed, GateSpec, HandlerSpec, Skill, allow, deny, hookimpl
-from deedbook.contract import PolicyProblem
+import attrs
+
+from deedbook import Call, Failed, GateSpec, HandlerSpec, Skill, allow, ask, deny, hookimpl
+from deedbook.contract import PolicyProblem, Subject
 
 ANY = {"type": "object"}
 KEY = {"type": "object", "properties": {"key": {}}, "additionalProperties": False}
@@ -188,6 +190,49 @@ class PointlessPolicy(Policy):
     @staticmethod
     def lint(body, abilities):
         yield PolicyProblem(pointer="/nowhere", message="is doubtful")
+
+
+FINDING = {
+    "type": "object",
+    "required": ["severity"],
+    "properties": {"severity": {"enum": ["minor", "major"]}, "line": {"type": "integer"}},
+}
+
+
+class Judging:
+    """A kind that judges findings, and no calls."""
+
+    spec = GateSpec(pure=True, calls=False, subjects={"finding": Subject(schema=FINDING)})
+
+    def __init__(self, settings, host):
+        pass
+
+    def decide(self, case):
+        return allow() if case.value["severity"] == "minor" else deny("major")
+
+
+class FailingSubject(Judging):
+    def decide(self, case):
+        return super().decide(case) if case.value.get("line", 1) else deny(f"{1 / case.value['line']}")
+
+
+class AskingSubject(Judging):
+    def decide(self, case):
+        return ask("a person") if "line" in case.value else allow()
+
+
+class UnnamedSubject(Judging):
+    spec = attrs.evolve(
+        Judging.spec, subjects={**Judging.spec.subjects, "dispatch": Subject(schema={"type": "object"})}
+    )
+
+
+class CountingSubject(Judging):
+    asked = 0
+
+    def decide(self, case):
+        self.asked += 1
+        return allow() if self.asked % 2 else deny("even")
 
 
 class Loader:

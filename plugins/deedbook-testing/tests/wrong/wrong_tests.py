@@ -163,6 +163,30 @@ class TestPointlessPolicy(_Cases, PolicyContract):
     name = "pointless-policy"
 
 
+class _Subjects(PolicyContract):
+    cases = (Asked(about="finding", subject={"severity": "minor"}),)
+
+
+class TestJudging(_Subjects):
+    name = "judging"
+
+
+class TestFailingSubject(_Subjects):
+    name = "failing-subject"
+
+
+class TestAskingSubject(_Subjects):
+    name = "asking-subject"
+
+
+class TestUnnamedSubject(_Subjects):
+    name = "unnamed-subject"
+
+
+class TestCountingSubject(_Subjects):
+    name = "counting-subject"
+
+
 class _Loader(SkillLoaderContract):
     skills = {"greet": ["echo"]}
 

@@ -7,6 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from deedbook import Failed, Object
+from deedbook.format import canonical
+from deedbook.format.errors import IntakeError
 from deedbook.format.schema import Schemas, data_folder, foreign
 from deedbook_flow_workflow.aggregate import Report, ReportRefused, check_report
 from deedbook_flow_workflow.definition import FINDINGS, Definition, Phase
@@ -53,8 +55,8 @@ class AnswerReader:
         if result["state"] != _END:
             return _unanswered(persona, "failed", f"its pass ended {result['state']}: {result['output']}")
         try:
-            given = json.loads(result["output"])
-        except (ValueError, RecursionError):
+            given = canonical.parse(result["output"])
+        except IntakeError:
             return _unanswered(persona, "failed", f"its output is no JSON object: {result['output']}")
         return self._read_object(persona, given)
 
