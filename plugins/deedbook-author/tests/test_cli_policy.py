@@ -358,7 +358,9 @@ def test_an_argument_that_some_ability_may_take_is_not_called_misspelt(place: Pl
 
 def test_the_examples_of_the_page_on_policies_hold(place: Place):
     page = (ROOT / "docs/policies.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^```yaml\n# \.system/(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```yaml\n# \.system/(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    # those about subjects are run by the tests of deedbook-policy-standard
+    shown = [block for block in blocks if block[0] not in ("policies/route-findings.yaml", "policies/bound-loops.yaml")]
     assert [path for path, _ in shown] == [
         "policies/baseline.yaml", "policies/spending.yaml", "policies/baseline.test.yaml",
     ]  # fmt: skip

@@ -84,6 +84,17 @@ class TestLoopHalt(PolicyContract):
     rooms = ROOMS
 
 
+class TestCoverageGating(PolicyContract):
+    name = "coverage-gating"
+    settings = {"rules": [{"when": "size(coverage.failed) <= 1", "then": "allow"}]}
+    bad_settings = ({}, {"rules": [], "thresholds": []})
+    cases = (
+        Asked(about="coverage", subject={"asked": 2, "reported": 1, "failed": ["a"]}),
+        Asked(about="coverage", subject={"asked": 3, "reported": 1, "failed": ["a", "b"]}, decides="deny"),
+    )
+    rooms = ROOMS
+
+
 class TestRolePermissions(PolicyContract):
     name = "role-permissions"
     settings = {"personas": {"reviewer/*": {"writes": ["reports"]}}, "rules": []}
