@@ -112,7 +112,7 @@ MADE_OF = {
     "route-verdict": set(),
     "review": {(each, "context.clarified") for each in ("user.message", "flow.call", "context.created")},
 }
-"""What else two events of a flow hold: an artifact is made of a note of a stage; a clarification takes the prompt over."""
+"""What else two events of a flow hold: artifacts are made of notes of stages; a clarification takes the prompt over."""
 
 
 def dual_writes(events):
