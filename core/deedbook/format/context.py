@@ -81,7 +81,7 @@ FINDING: Final = "finding"
 VERSION_KEY: Final = "schema_version"
 ARTIFACTS: Final[Mapping[str, Mapping[Json, str]]] = MappingProxyType(
     {
-        "clarification": {"v1": "clarification_v1"},
+        "clarification": {"v1": "clarification_v1", "v2": "lead_directive_v2"},
         "scope": {"v1": "scope_v1"},
         "plan": {"v1": "plan_v1", "v2": "plan_v2"},
         "verification": {"v1": "verification_v1"},
