@@ -24,7 +24,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     First, the tools of MCP servers are listed again and changes are shown.
     """
     from deedbook.charter.locks import lock
-    from deedbook.charter.policies import lint_policies
+    from deedbook.charter.policies import lint_policies_here
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
     from deedbook.format.release import VERSION
@@ -58,7 +58,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
         )
         return 0
     _tell(opened, free, silent, first=first)
-    for each in lint_policies(opened.charter.document, installed_kinds(catalogue), source.policies):
+    for each in lint_policies_here(opened.charter.document, installed_kinds(catalogue), source.policies):
         say(plain(f"{each.place}: {each}"))
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
