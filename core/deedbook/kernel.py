@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from .call.handlers import SessionOrigin
 from .call.identity import CLOSED, Identity
 from .call.session import Session
 from .charter.bindings import bind
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from .call.continuation.resume import Resumption
     from .call.continuation.settling import PersonResult, Settlement
     from .call.pending_calls import OpenAnswer, PendingCalls
+    from .call.run_journal import SessionOrigin
     from .maintenance.closing import RecoveryResult
     from .workspace.declarations import Workspace
 
@@ -98,7 +98,7 @@ class Kernel:
         principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
-        origin: SessionOrigin | None = None,
+        origin: "SessionOrigin | None" = None,
         run: str | None = None,
         mode: str = "interactive",
         clock: Callable[[], float] = time.time,
@@ -178,7 +178,7 @@ class Kernel:
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
             find_answer = self._record_resumption(ledger, found, wait, result)
-            runs = continuation.build_runs(found, added, self.sealer, find_answer)
+            runs = continuation.build_runs(found, added, self.sealer, find_answer, self._bind_earlier)
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
@@ -192,6 +192,12 @@ class Kernel:
             self._head(reopened, run)
             undo.pop_all()
         return reopened
+
+    def _bind_earlier(self, digest: str) -> Bindings:
+        """Bind an earlier charter of this workspace so that its declarations can be read; no plugin is loaded."""
+        charter, none = Store(self.state).load(digest), Catalogue({}, {})
+        found = bind_for_judging(charter, none, self.host, self.schemas, lambda _: False, self.site.root)
+        return attrs.evolve(found, persona=self.bindings.persona)
 
     def _record_resumption(
         self, ledger: Ledger, found: "Resumption", wait: float, result: "PersonResult | None"

@@ -12,6 +12,7 @@ from deedbook.format.errors import Err
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, under_call, under_flow, with_skill
 
@@ -40,7 +41,10 @@ class OpenCall:
         self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
         self.cause = cause or ticket.span
         self._within = ticket.caller if skill is None else with_skill(ticket.caller, skill)
-        self.skill: Skill | None = door.bindings.skills.get(self._within.skill or "")
+
+    def skill(self, bindings: Bindings) -> Skill | None:
+        """Return the skill of the call or branch as *bindings* have it, if there is one."""
+        return bindings.skills.get(self._within.skill or "")
 
     def under(self, span: str, allowed: Collection[str] | None, skill: str | None = None) -> "OpenCall":
         """Return the same call with its events under *span*, its scope narrowed to *allowed*, and under *skill*."""
@@ -51,13 +55,17 @@ class OpenCall:
         """Return the call itself as a caller; its scope is what its ability declares to use."""
         return self._open(under_call(self.ticket.caller, self.ticket.bound.uses))
 
-    def flow(self) -> Caller:
-        """Return a flow as a caller: it keeps its skill's scope, and models are for roles."""
-        return self._open(self._narrow(under_flow(self._within, self.door.bindings, self.ticket.bound.id)))
+    def flow(self, bindings: Bindings | None = None) -> Caller:
+        """Return a flow as a caller: it keeps its skill's scope, and models are for roles.
 
-    def agent(self, role: str) -> Caller:
-        """Return *role* as a caller: inside the skill's scope, with its own model."""
-        return self._open(self._narrow(as_role(self._within, role, self.door.bindings)))
+        *bindings* are those of another charter, for reading what it allowed.
+        """
+        bindings = bindings or self.door.bindings
+        return self._open(self._narrow(under_flow(self._within, bindings, self.ticket.bound.id)))
+
+    def agent(self, role: str, bindings: Bindings | None = None) -> Caller:
+        """Return *role* as a caller: inside the skill's scope, with its own model; *bindings* as for `flow`."""
+        return self._open(self._narrow(as_role(self._within, role, bindings or self.door.bindings)))
 
     def _narrow(self, caller: Caller) -> Caller:
         """Return *caller* as part of this run, with the scope of its branch."""

@@ -44,7 +44,7 @@ from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_so
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
-from .handlers import Interrupted, Outcome, RunSuspended, SessionOrigin, Ticket, aperform, perform, run_handler
+from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform
 from .open_calls import OpenCalls
 from .records import CallRecorder
 
@@ -61,10 +61,9 @@ class Door:
 
     *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts
     the seconds. *before_effects* are called before effects of their kinds begin, and raise to prevent them. *calls*
-    holds the tickets without a recorded outcome; *origin* may give outcomes instead of handlers. After an interrupt
-    during recording, *doubt* is true: then only the ledger knows all open calls. If the session *suspends*, a run that
-    needs a person, or is interrupted, stays open. *pending_calls* keeps calls that a
-    person must decide.
+    holds the tickets without a recorded outcome. After an interrupt during recording, *doubt* is true: then only the
+    ledger knows all open calls. If the session *suspends*, a run that needs a person, or is interrupted, stays open.
+    *pending_calls* keeps calls that a person must decide.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by name
@@ -77,14 +76,12 @@ class Door:
         clock: Clock,
         pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
-        origin: SessionOrigin | None = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.clock = clock
         self.calls = OpenCalls(ledger, self._end)
-        self._outcome_for = origin.outcome_for if origin else run_handler
         self.doubt = False
         self.suspends = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
@@ -225,17 +222,14 @@ class Door:
             return Err(problem.error)
         return Err(error)
 
-    def check_subject(self, policy: str, subject: str, value: Object) -> bytes:
-        """Return the canonical bytes of a subject that *policy* can judge; raises `Failed`."""
-        return encode_subject(find_subject(self.bindings.subjects, policy, subject), value)
-
     def decide(self, caller: Caller, policy: str, subject: str, value: Object, cause: str) -> tuple[Object, str]:
         """Ask *policy* about a subject because of the event *cause*, and record the answer.
 
         Returns the payload of the recorded ``policy.check`` and its span; raises `Failed` for what *policy* cannot
         judge.
         """
-        raw, bound = self.check_subject(policy, subject, value), self.bindings.subjects[policy][subject]
+        bound = find_subject(self.bindings.subjects, policy, subject)
+        raw = encode_subject(bound, value)
         with self._turn if bound.gate.reads else nullcontext():
             now, session = self.ledger.now(), self.ledger.session_id
             facts = self._facts(bound.gate.reads) if bound.gate.reads else {}
@@ -372,7 +366,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = self._outcome_for(ticket) or perform(ticket, self._invoke[ticket.bound.kind], self.clock)
+            outcome = perform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self._interrupt(ticket, stop)
             raise stop.cause from None
@@ -383,8 +377,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            served = self._outcome_for(ticket)
-            outcome = served or await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
+            outcome = await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self._interrupt(ticket, stop)
             raise stop.cause from None

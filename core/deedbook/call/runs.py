@@ -57,7 +57,7 @@ class RunCalls(CallCtx):
     @property
     def skill(self) -> Skill | None:
         """The invoked skill, if there is one."""
-        return self._work.skill
+        return self._work.skill(self._journal.bindings)
 
     @property
     def signals(self) -> Object:
@@ -101,14 +101,12 @@ class RunCalls(CallCtx):
         if self._work.ticket.span not in door.open:
             raise Failed("TOOL_NOT_ALLOWED", f"policy {policy!r}: {OVER.why} asks about nothing")
         ask = partial(door.decide, self._caller(), policy, subject, value, self._work.cause)
-        payload, span = self._journal.decide(
-            policy, subject, value, check=partial(door.check_subject, policy, subject, value), ask=ask
-        )
+        payload, span = self._journal.decide(policy, subject, value, ask)
         return SubjectDecision(read_decision(payload), span)
 
     def agent(self, role: str) -> RoleAgent:
         """Hand over to *role* and return it; raises `Failed` if it has no instructions."""
-        instructions = self._work.door.bindings.instructions(role)
+        instructions = self._journal.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
         return RoleAgent(self._work, self._journal, role, instructions, self._hand_over(role))
@@ -119,8 +117,9 @@ class RunCalls(CallCtx):
         if event_type == REPORT:
             self._check_report(payload)
         else:
-            entry = work.door.bindings.entry_of(work.ticket.bound.id) or {}
-            check_record(work.door.bindings, event_type, payload, "/".join(entry["plugin"]))
+            bindings = self._journal.bindings
+            entry = bindings.entry_of(work.ticket.bound.id) or {}
+            check_record(bindings, event_type, payload, "/".join(entry["plugin"]))
         self._journal.write(event_type, "agent", payload)
 
     def answer(self, text: str) -> None:
@@ -139,8 +138,9 @@ class RunCalls(CallCtx):
 
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in scope, as the charter has them; nothing is bound."""
-        bindings = self._work.door.bindings
-        found = ((name, bindings.entry_of(name)) for name in sorted(self._caller().scope.names or ()))
+        bindings = self._journal.bindings
+        names = self._work.flow(bindings).scope.names or ()
+        found = ((name, bindings.entry_of(name)) for name in sorted(names))
         return [
             AbilityInfo(
                 id=name,
@@ -155,7 +155,7 @@ class RunCalls(CallCtx):
 
     def skills(self) -> list[SkillInfo]:
         """Return the skills of the charter, in a stable order."""
-        bindings = self._work.door.bindings
+        bindings = self._journal.bindings
         entries = bindings.charter.document["skills"]
         return [
             SkillInfo(
@@ -211,14 +211,15 @@ class RunCalls(CallCtx):
         """Raise `Failed` if the skill of *branch* is unknown, or allows what the skill of this run does not allow."""
         if branch.skill is None:
             return
-        bindings = self._work.door.bindings
+        bindings = self._journal.bindings
         skill = bindings.skills.get(branch.skill)
         if skill is None:
             near = suggest(branch.skill, bindings.skills)
             raise Failed("NOT_AVAILABLE", f"branch {branch.name!r}: no skill {branch.skill!r} in the charter{near}")
-        more = skill_excess(skill, self.skill, bindings) if self.skill else ()
-        if more and self.skill:
-            why = f"skill {skill.name} allows {', '.join(sorted(more))}, which skill {self.skill.name} does not allow"
+        own = self._work.skill(bindings)
+        more = skill_excess(skill, own, bindings) if own else ()
+        if more and own:
+            why = f"skill {skill.name} allows {', '.join(sorted(more))}, which skill {own.name} does not allow"
             raise Failed("TOOL_NOT_ALLOWED", f"branch {branch.name!r}: {why}")
 
     def start_skill(self, skill: str) -> None:

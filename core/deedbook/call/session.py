@@ -35,7 +35,7 @@ from deedbook.policy.requests import principal_json
 
 from .call_context import CallCtx, WorkspaceCall
 from .door import Door
-from .handlers import Outcome, SessionOrigin, Ticket
+from .handlers import Outcome, Ticket
 from .hooks import HookResult, HookRunner, refused
 from .records import check_record
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from .pending_calls import Grant, PendingCalls
     from .prompts import Reply
+    from .run_journal import SessionOrigin
     from .runs import Runs
 
 Show = Callable[[Json], None]
@@ -83,7 +84,7 @@ class Session:
         deferred: bool = False,
         prompted: Callable[["Session"], None],
         ending: Callable[["Session"], None],
-        origin: SessionOrigin | None = None,
+        origin: "SessionOrigin | None" = None,
         before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
         past: Sequence[Event] = (),
         mode: str = "interactive",
@@ -107,7 +108,7 @@ class Session:
         self.door = Door(
             bindings, ledger,
             facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=pending_calls,
-            deferred=deferred, origin=origin, before_effects=before_effects,
+            deferred=deferred, before_effects=before_effects,
         )  # fmt: skip
         self._root = self._cause = ""
         self._ending = Lock()
@@ -318,7 +319,7 @@ class Session:
         runs.suspends = self.door.suspends = self._origin is None and not self.door.is_deferred
         caller = attrs.evolve(self.caller, signals=signals)
         journal = runs.journal(self.door, self.note, message)
-        run = PromptRun(self.bindings, self.hooks, self.principal, caller, message, journal, self.context)
+        run = PromptRun(self.hooks, self.principal, caller, message, journal, self.context)
         try:
             return run.run(prompt)
         except RunSuspended as problem:
@@ -388,7 +389,7 @@ class Session:
         from .runs import Runs
 
         if self._runs is None:
-            self._runs = Runs()
+            self._runs = Runs(journal=self._origin.journal) if self._origin else Runs()
         return self._runs
 
     def _write(

@@ -94,16 +94,21 @@ def answer_subject(bound: BoundSubject, clock: Clock, case: SubjectCase) -> Deci
 
 def subject_payload(bound: BoundSubject, decision: Decision, case: SubjectCase, raw: bytes) -> dict[str, Any]:
     """Return the payload of ``policy.check`` for a *decision* about *case*, whose value is *raw*."""
-    line = gate_line(bound.gate, decision)
-    signals = {name: value for name, value in decision.signals.items() if name != "rule"}
     return {
-        "asked": [{**line, "signals": signals} if signals else line],
+        "asked": [gate_record(bound.gate, decision)],
         "decision": decision.outcome,
         "enforcement": case.enforcement,
         **({"facts": dict(case.facts)} if bound.gate.reads else {}),
         "schema_version": VERSION,
         "subject": {"name": case.name, "value": canonical.decode(raw)},
     }
+
+
+def gate_record(gate: BoundGate, decision: Decision) -> dict[str, Any]:
+    """Return the line of a policy about a subject: like that about a call, and with the decision's signals."""
+    line = gate_line(gate, decision)
+    signals = {name: value for name, value in decision.signals.items() if name != "rule"}
+    return {**line, "signals": signals} if signals else line
 
 
 def read_decision(payload: Object) -> Decision:

@@ -26,7 +26,7 @@ from deedbook.policy.subjects import is_about_subject
 from .facts import FoldedFacts
 from .history import JUDGE_CODES, Request, Requests, SessionInfo
 from .positions import CallPosition, CallPositions
-from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall
+from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall, RecordedSubject
 
 _MAX_LINE: Final = MAX_BYTES + 65536
 _SEALED: Final = b'"$sealed":'
@@ -64,7 +64,14 @@ def read_calls(
     The facts of a call are valid until the next call is read. Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that
     is not of format 1.1; hashes are not checked.
     """
-    yield from _CallReader(place, folder, facts).calls(Lines(file, _MAX_LINE))
+    yield from (each for each in read_decisions(file, place, folder, facts) if isinstance(each, RecordedCall))
+
+
+def read_decisions(
+    file: BinaryIO, place: str, folder: Folder, facts: frozenset[str] = frozenset()
+) -> Iterator[RecordedCall | RecordedSubject]:
+    """Yield every call, as `read_calls` does, and every decision about a subject, in the order of the file."""
+    yield from _CallReader(place, folder, facts).decisions(Lines(file, _MAX_LINE))
 
 
 class _BadLineError(Exception):
@@ -87,7 +94,7 @@ class _CallReader:
         self.signed_calls: dict[bytes, str] = {}
         self.is_complete = True
 
-    def calls(self, lines: Lines) -> Iterator[RecordedCall]:
+    def decisions(self, lines: Lines) -> Iterator[RecordedCall | RecordedSubject]:
         readers = self._build_readers()
         start = 0
         for number, line in enumerate(lines, 1):
@@ -109,7 +116,7 @@ class _CallReader:
                     raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}")) from None
                 if found is not None:
                     yield found
-                    if self.fact_names:
+                    if self.fact_names and isinstance(found, RecordedCall):
                         self._fold(line, comma, end)
             elif comma < 0 or end < 0:
                 why = "not a line of format 1.1; verify the file"
@@ -152,7 +159,9 @@ class _CallReader:
         self.id = found[1].decode()
         return found.end()
 
-    def _read_excised(self, read_event: "_Reader", line: bytes, comma: int, end: int) -> RecordedCall | None:
+    def _read_excised(
+        self, read_event: "_Reader", line: bytes, comma: int, end: int
+    ) -> RecordedCall | RecordedSubject | None:
         """Read a line whose payload was excised: only its header is known."""
         who, kind = _header(line, end), line[comma + _TYPE : end].decode()
         kind = ALIASES.get(kind, kind)
@@ -275,9 +284,33 @@ class _CallReader:
         if b'"event":"PreToolUse"' in line:
             self.fired = line, end
 
-    def _policies(self, line: bytes, _comma: int, end: int) -> None:
-        if _VERSION_2 not in line or not is_about_subject(decode(line[_header(line, end).end() : -1])):
-            self.checked = line, end
+    def _policies(self, line: bytes, comma: int, end: int) -> RecordedSubject | None:
+        """Keep the answers of policies for the call that follows, or return the decision about a subject."""
+        if _VERSION_2 in line:
+            who = _header(line, end)
+            payload = decode(line[who.end() : -1])
+            if is_about_subject(payload):
+                return self._subject(line, comma, who, payload)
+        self.checked = line, end
+        return None
+
+    def _subject(self, line: bytes, comma: int, who: re.Match[bytes], payload: Any) -> RecordedSubject:
+        call = self._build_call(line, comma, who, "policy.check", self.positions.find(who[3]))
+        found = RecordedSubject(call.session, call.seq, call.ts, call.span, call.principal, call.position)
+        found.folded, found.had_recently = call.folded, call.had_recently
+        try:
+            payload = open_values(self.folder, payload)
+        except (DeedbookError, OSError):
+            found.why = ERASED
+            return found
+        found.line, found.facts = payload["asked"][0], payload.get("facts", {})
+        found.policy = str(found.line["policy"])
+        found.name, found.value = str(payload["subject"]["name"]), payload["subject"]["value"]
+        if _MARK in encode(found.value):
+            found.why = SCRUBBED
+        elif found.position is None:
+            found.why = UNKNOWN_CALLER
+        return found
 
     def _take_gate_records(self, cause: bytes) -> Iterator[bytes | None]:
         """Yield the gate records of the call being read: they stand right before it, under the same cause."""
@@ -445,4 +478,4 @@ def _timestamp(line: bytes, comma: int) -> str:
 
 
 _GateLine: TypeAlias = tuple[bytes, int] | None
-_Reader: TypeAlias = Callable[[bytes, int, int], RecordedCall | None]
+_Reader: TypeAlias = Callable[[bytes, int, int], RecordedCall | RecordedSubject | None]

@@ -14,6 +14,7 @@ from deedbook.contract.pointers import join_pointer
 from deedbook.format.schema import suggest
 from deedbook.workspace.declarations import Origin
 from deedbook.workspace.documents import Document, parse_front_matter
+from deedbook.workspace.sources import list_entries
 from deedbook.workspace.trees import SourceReader, SourceTree
 
 CYCLES: Final = "cycles"
@@ -80,10 +81,14 @@ class WorkflowFile:
 
 
 class Library:
-    """The workflow files of a workspace, by axis and id. Faults are reported to *reader*."""
+    """The workflow files of a workspace, by axis and id. Faults are reported to *reader*.
+
+    *faulty* has the ids of files with faults, so that a file that names them is not reported, too.
+    """
 
     def __init__(self, reader: SourceReader) -> None:
         self.files: dict[str, dict[str, WorkflowFile]] = {axis: {} for axis in SCHEMAS}
+        self.faulty: set[tuple[str, str]] = set()
         self._reader = reader
         self._packed: dict[tuple[str, str], WorkflowFile] = {}
 
@@ -128,17 +133,25 @@ class Library:
                 self._refuse(f"is not read; put it into the folder of its role: {', '.join(ROLES)}", tree.display(path))
 
     def _refuse_folders(self, tree: SourceTree, folder: str) -> None:
-        for entry in self._reader.list_entries(tree, folder):
+        for entry in list_entries(tree.folder, folder)[0]:
             if entry.folder:
                 why = "is a folder, which is not read; move its files up"
                 self._refuse(why, tree.display(f"{folder}/{entry.name}"))
 
     def _read_axis(self, tree: SourceTree, axis: str, folder: str, pack: str | None, prefix: str = "") -> None:
-        for path in self._reader.list_files(tree, folder, ".md"):
+        before = len(self._reader.faults)
+        paths = self._reader.list_files(tree, folder, ".md")
+        unread = [str(each.place) for each in self._reader.faults[before:]]
+        for path in paths:
             if path.rpartition("/")[2] != _READ_ME:
                 file = self._read_file(tree, axis, path, pack, prefix)
                 if file:
                     self._add(file)
+                else:
+                    unread.append(path)
+        for path in unread:
+            stem = PurePosixPath(path).stem
+            self.faulty.add((axis, prefix + (stem.removesuffix(TEMPLATE) if axis == ARTIFACTS else stem)))
 
     # --- one file -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class WorkflowRegistry(FeatureSection):
     def __init__(self, library: Library, personas: Mapping[str, PersonaSource], reader: SourceReader) -> None:
         self.files = library.files
         self.personas = personas
-        compiler = CycleCompiler(library.files, personas, reader)
+        compiler = CycleCompiler(library, personas, reader)
         made = {name: compiler.compile(file) for name, file in self.files[CYCLES].items()}
         self.definitions: dict[str, Definition] = {name: found for name, found in made.items() if found}
 

@@ -54,9 +54,11 @@ class SchemaNames:
             why = f"{name} is no schema that workflows know{suggest(name, known)}; known: {', '.join(sorted(known))}"
             self._reader.refuse("SOURCE_INVALID", why, place)
 
-    def document(self, name: str) -> Object:
-        """Return the schema of that name, which was checked."""
-        return self._own[name][0] if name in self._own else self._shipped.document(name)
+    def find(self, name: str) -> Object | None:
+        """Return the schema of that name, if workflows know it."""
+        if name in self._own:
+            return self._own[name][0]
+        return self._shipped.document(name) if name in SHIPPED else None
 
     def _add(self, file: WorkflowFile) -> None:
         said: Any = file.front["schema"]
