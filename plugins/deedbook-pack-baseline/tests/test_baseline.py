@@ -114,7 +114,7 @@ def test_only_one_strength_is_in_force(tmp_path):
 
 def test_init_writes_a_workspace_whose_first_call_is_gated(tmp_path):
     place = Place(tmp_path)
-    assert "deedbook call file-read path=.env" in place.here("init", "--pack", "baseline", status=0).err
+    assert "deedbook call file-read path=server.key" in place.here("init", "--pack", "baseline", status=0).err
     place.write("notes.md", "hi\n")
     place.write(".env", "TOKEN=1\n")
     assert place.here("call", "file-read", "path=notes.md", status=0).json["text"] == "hi\n"

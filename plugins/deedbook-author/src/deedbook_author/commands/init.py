@@ -43,6 +43,6 @@ def command(folder: Path, packs: tuple[str, ...], *, full: bool, schemas: bool) 
     if full:
         trial = 'run "Say hello to Ada"'
     elif packs:
-        trial = "call file-read path=.env"
+        trial = "call file-read path=server.key"
     message(f"try:  {there}deedbook {trial}")
     return 0
