@@ -106,6 +106,9 @@ def test_a_request_binds_to_the_charter_and_a_downgrade_makes_it_valid_again(pla
     place.here("approvals", "approve", request, status=0)
     site.install("2.0")
     assert "[APPROVAL_CHARTER_CHANGED]" in place.here("approvals", "run", request, status=1).err
+    place.configure("packs: [house]\n", "")
+    assert "[APPROVAL_CHARTER_CHANGED]" in place.here("approvals", "run", request, status=1).err
+    place.configure("schema_version: v1\n", "schema_version: v1\npacks: [house]\n")
     site.install("1.0")
     assert place.here("approvals", "run", request, "--json", status=0).json
 
@@ -117,6 +120,8 @@ def test_a_suspended_run_needs_consent_to_go_on_under_another_version(place, sit
     refused = place.here("resume", session, status=1)
     assert "[RESUME_CHARTER_CHANGED]" in refused.err
     assert "--accept-charter" in refused.err
+    site.install("1.0")
+    assert "[NEEDS_HUMAN]" in place.here("resume", session, status=3).err  # its charter is in force again, and it waits
 
 
 def test_a_required_lock_refuses_another_version_until_it_is_pinned(place, site):
