@@ -25,7 +25,7 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "validation": "schema validation by fastjsonschema and jsonschema-rs, small and large, valid and invalid",
         "dispatch": "asking hooks, beside pluggy",
         "calls": "a governed call, beside the least that writes as much, structlog, and careless code",
-        "policies": "policies of the kind `rules`, beside a plain function",
+        "policies": "policies about calls and findings, and signals, beside plain functions",
         "durable": "what one sync of the disk costs, and how threads share syncs",
         "verifying": "verification of a large ledger, beside parsing its lines",
         "rejudging": "judging recorded calls again, beside reading and parsing them",

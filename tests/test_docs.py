@@ -61,10 +61,12 @@ NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 OWN = [
     *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "hooks.md", DOCS / "routing.md",
     DOCS / "secrets-and-principals.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
-    DOCS / "witness.md",
+    DOCS / "witness.md", DOCS / "workflows.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
 with the name of a file of Python. The line with the path is no part of a file that begins with front matter."""
+STARTED = [DOCS / "workflows.md"]
+"""Those of them that begin with a copy of the starter."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
@@ -544,6 +546,8 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
     program = NEEDS.get(page)
     if program and not Path(sys.executable).with_name(program).exists():
         pytest.skip(f"{program} is not installed")
+    if page in STARTED:
+        copytree(STARTER, tmp_path / ".system")
     for block in blocks(page):
         place = re.fullmatch(r"# (\.system/\S+|[a-z]+\.py)", block.first)
         if place:

@@ -66,7 +66,8 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
     yield from _section({"workflows": {}, **old}, {"workflows": {}, **new}, "workflows", "workflow file",
-                        ("other", "other"), _workflow_file)  # fmt: skip
+                        ("other", "other"), partial(_rest, done={"overrides"}, other={"digest"}))  # fmt: skip
+    yield from _sets("workflow file", _overrides(old), _overrides(new), "looser", "other")
     yield from _section(
         {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
     )
@@ -239,12 +240,10 @@ def _feature(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _rest(what, old, new, set(), other=set())
 
 
-def _workflow_file(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    was, now = old.get("overrides"), new.get("overrides")
-    if was != now:
-        replaced = f"{what} overrides the file of the pack"
-        yield ("looser", f"{replaced} {now}") if now else ("other", f"{replaced} {was} no more")
-    yield from _rest(what, old, new, {"overrides"}, other={"digest"})
+def _overrides(document: Entry) -> list[str]:
+    """Return the workflow files that replace a pack's file."""
+    files = document.get("workflows", {}).items()
+    return [f"{name} in place of the pack {said['overrides']}'s" for name, said in files if "overrides" in said]
 
 
 def _text(what: str, old: Any, new: Any) -> Iterator[Change]:

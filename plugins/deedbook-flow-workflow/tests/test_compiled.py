@@ -8,7 +8,7 @@ def test_workflow_files_become_an_ability_a_policy_and_a_skill(place):
     with open_kernel(place("two-phases")) as kernel:
         charter = kernel.bindings.charter.document
     ability = charter["abilities"]["workflow/check"]
-    assert (ability["kind"], ability["uses"]) == ("flow", ["review"])
+    assert (ability["kind"], ability["uses"]) == ("flow", ["review", "workflow-artifact"])
     assert ability["place"] == ".system/workflows/cycles/check.md:3"
     assert charter["policies"]["gate"]["rules"] == [".system/workflows/policies/gate.md:7"]
     assert charter["skills"]["reviewer-style"]["allowed"] == ["file-read"]

@@ -185,6 +185,19 @@ def test_the_command_needs_no_workspace_and_fails_on_errors(tmp_path):
     assert "there is no such folder" in place.here("pack", "lint", "./nowhere", status=1).err
 
 
+STRANGE = """
+[tool]
+flit = "x"
+[build-system]
+build-backend = "flit_core.buildapi"
+[project]
+name = "x y"
+version = "1"
+[project.entry-points."deedbook.packs"]
+house = "acme"
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -192,11 +205,7 @@ def test_the_command_needs_no_workspace_and_fails_on_errors(tmp_path):
         ('[project]\nname = ["x"]\nversion = 1\n', "[project] version is missing"),
         ('[project]\nname = "x"\nversion = "1"\nentry-points = ["a"]\n', "[project.entry-points"),
         ("[project\n", "cannot be read: "),
-        (
-            '[tool]\nflit = "x"\n[build-system]\nbuild-backend = "flit_core.buildapi"\n[project]\nname = "x y"\n'
-            'version = "1"\n[project.entry-points."deedbook.packs"]\nhouse = "acme"\n',
-            "no wheel can be built: ",
-        ),
+        (STRANGE, "no wheel can be built: "),
     ],
 )
 def test_a_project_that_cannot_be_read_is_one_error(tmp_path, catalogue, text, expected):

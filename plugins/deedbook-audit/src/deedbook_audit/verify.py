@@ -5,9 +5,9 @@ in the fewest steps; only a failing line is examined closely, to find the rule t
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias
 
 import attrs
 
@@ -16,7 +16,7 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.families import CATALOGUE
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines, TornBytes, Watch
-from deedbook.format.schema import Schemas, Validator
+from deedbook.format.schema import Schemas
 from deedbook.plugins.event_families import declared_family, read_granted_families
 from deedbook_audit.upcasting.naming import split_source
 from deedbook_audit.upcasting.recognition import recognise
@@ -68,8 +68,7 @@ def verify_file(
             return run.hashes()
         if jobs > 1 and (found := run.read_in_parallel(folder, where, approvers, jobs)):
             return found
-        digest = _charter_of(opening)
-        return run.full(folder, schemas, declared(digest) if digest else UNDECLARED, approvers)
+        return run.full(folder, schemas, declared, _charter_of(opening), approvers)
 
 
 @attrs.frozen
@@ -89,13 +88,15 @@ class _Run:
         return self._report(lines.torn, "unknown", Part(), ("template, canonical form and structure were not checked",))
 
     def full(
-        self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator] | None, approvers: Approvers | None
+        self, folder: Folder, schemas: Schemas, declared: Declared, charter: str, approvers: Approvers | None
     ) -> Report:
         families: set[str] = set()
+        types = declared(charter) if charter else UNDECLARED
+        known = types is not None
         granted = read_granted_families()
         lines, stored, meaning = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
         structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
-        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, declared)
+        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, types)
         for number, head, rest in self.chain.links(lines):
             fields = headers.read(number, head, rest)
             if fields:
@@ -105,8 +106,12 @@ class _Run:
                     families.add(family)
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
                 structure.check(number, kind, span, parent, ts, value)
+                if kind == "session.resumed" and isinstance(value, dict):
+                    types = declared(str(value.get("charter")))
+                    known = known and types is not None
+                    payloads.use_charter(types)
         report = self._finish(structure, meaning, payloads.sealed, lines.torn)
-        return _with_families(report, families, known=declared is not None) if families else report
+        return _with_families(report, families, known=known) if families else report
 
     def read_in_parallel(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
         """Verify a large ledger with *jobs* processes; ``None`` if it is small, or not sound."""
@@ -176,9 +181,16 @@ def _charter_of(opening: bytes) -> str:
     return found if isinstance(found, str) else ""
 
 
+RULED: Final = frozenset({"workflow"})
+"""The families of event types that charters declare and that have rules of their own here."""
+
+
 def _with_families(report: Report, families: Collection[str], *, known: bool) -> Report:
     """Return *report* with what was not checked of the events of plugins."""
-    names = ", ".join(sorted(families))
+    unruled = sorted({*families} - RULED if known else families)
+    if not unruled:
+        return report
+    names = ", ".join(unruled)
     note = f"events of plugins: the rules of {names} were not checked"
     more = "" if known else ", nor their payloads: the charter that declares them is not at hand"
-    return attrs.evolve(report, notes=(*report.notes, note + more), families=tuple(sorted(families)))
+    return attrs.evolve(report, notes=(*report.notes, note + more), families=tuple(unruled))

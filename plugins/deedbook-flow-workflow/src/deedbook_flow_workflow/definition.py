@@ -14,6 +14,8 @@ AGGREGATE: Final = "review_aggregate_v1"
 """The schema of what the findings of a phase come to."""
 FINDINGS: Final = "findings_v1"
 """The schema of what a persona reports."""
+WRITER: Final = "workflow-artifact"
+"""The flow that writes the files of artifacts, and its ability."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +52,11 @@ class Phase:
     policies: tuple[str, ...]
     body: str
     place: str
+
+    @property
+    def is_review(self) -> bool:
+        """Whether its personas give findings only, so that nobody may review an output of its own here."""
+        return self.output_schema in (None, AGGREGATE, FINDINGS)
 
 
 @attrs.frozen(kw_only=True)

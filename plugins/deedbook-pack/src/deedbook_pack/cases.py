@@ -61,7 +61,7 @@ def run_cases(pack: Pack, workspace: Workspace, catalogue: Catalogue, *, skip: b
     cases = read_policy_cases(pack)
     about_hooks = _read(pack.tree(), hook_cases.FOLDER, hook_cases.read_cases)
     with bindings_for_judging(workspace, catalogue) as bindings:
-        skipped = [case for case in cases if skip and case.ability not in bindings.abilities]
+        skipped = [case for case in cases if skip and not case.subject and case.ability not in bindings.abilities]
         found = [policy_cases.run_case(bindings, case) for case in cases if case not in skipped]
         coverage = policy_cases.coverage(bindings, found, installed_kinds(catalogue))
         own = _own_policies(bindings, pack)

@@ -41,7 +41,8 @@ def no_charter(_digest: str) -> None:
 class Payloads:
     """The payloads of one ledger: failures of bytes go to *stored*, failures of content to *meaning*.
 
-    *declared* holds validators of event types that a charter added.
+    *declared* holds validators of event types that a charter added; `use_charter` changes it where a session is resumed
+    under another one.
     """
 
     def __init__(
@@ -55,10 +56,14 @@ class Payloads:
         self.sealed = SealedFiles(folder, stored)
         self._schemas = schemas
         self._stored, self._meaning = stored, meaning
+        self._cached: dict[bytes, tuple[str, Any]] = {}
+        self.use_charter(declared)
+
+    def use_charter(self, declared: Mapping[str, Validator] | None) -> None:
+        """Check the event types of plugins in the next lines as *declared*; ``None``: their charter is not at hand."""
         self._validators: dict[str, Validator | None] = dict(declared or {})
         self._known = declared is not None
         self._granted = read_granted_families() if declared is None else {}
-        self._cached: dict[bytes, tuple[str, Any]] = {}
 
     def read(self, number: int, kind: str, payload: bytes, stated: bytes = b"") -> Any:
         """Return a line's payload, checked; ``None`` for an unsound one, ``EXCISED`` for an excised one.
