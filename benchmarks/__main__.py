@@ -32,6 +32,8 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "starting": "importing Deedbook, in time and memory, beside its required packages and other projects",
         "commands": "the command line as whole processes, installed from wheels, beside the imports it needs",
         "abilities": "opening a workspace of 10,000 abilities, beside reading its charter",
+        "workflows": "opening a workspace of 500 workflow files, beside reading its charter and its files",
+        "cycles": "a cycle of 8 phases and 24 passes of personas, beside the bare passes",
         "workers": "programs asked while they are kept, or run once, beside starting them",
         "routing": "ranking 10,000 abilities for a prompt, beside one search of their texts",
         "compiling": "compiling a task against 1,000 skills, beside a choice among ten; validating 10,000 steps",

@@ -561,6 +561,17 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
                 shell.check(block)
 
 
+@pytest.mark.parametrize("page", [DOCS / "context.md", DOCS / "plans.md"], ids=named)
+def test_python_of_the_page_runs_as_it_stands(page):
+    """From the first block to the last, in one process."""
+    code = [block.text for block in blocks(page) if block.language == "python"]
+    assert len(code) > 1
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 @for_each("page", PAGES, ids=named)
 def test_blocks_are_shown_in_a_language_that_is_tested(page):
     """A console block on another page would be run by nobody."""

@@ -15,6 +15,7 @@ from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
 from deedbook.policy.charter_format import ROUNDS, lists_rules
 from deedbook.policy.commands import allowed_of
+from deedbook.policy.gates import LOOSENABLE
 from deedbook.policy.match import EFFECTS
 
 from .difference import Difference
@@ -125,9 +126,11 @@ def _hook(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    done = set()
+    done = {"loosens"}
+    was, now = (entry.get("loosens", LOOSENABLE) for entry in (old, new))
+    yield from _sets(f"{what}: may loosen", was, now, "looser", "tighter")
     if old["plugin"] == new["plugin"] and lists_rules(new):
-        done = {"settings"}
+        done.add("settings")
         yield from _rules(what, old["settings"], new["settings"])
     yield from _rest(what, old, new, done, other=set())
 

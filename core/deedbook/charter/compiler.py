@@ -58,7 +58,7 @@ class _Compiler:
 
     def document(self, kernel: str) -> dict[str, Any]:
         workspace, profile = self.workspace, self.profile
-        guards = GuardCompiler(self.linker, workspace.root, self.known)
+        guards = GuardCompiler(self.linker, workspace.root, self.known, workspace.packs.values())
         for pack in workspace.packs.values():
             self.linker.link("pack", pack.id, pack.place)
         parts = {

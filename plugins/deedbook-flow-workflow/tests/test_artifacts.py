@@ -30,7 +30,9 @@ PRODUCED = {
         "schema_version": "v1", "findings": [], "suppressed": [], "pre_existing": [], "verdict": "pass",
     },
     "brainstorm_v1": {"schema_version": "v1", "topic": "x", "ideas": [{"id": "i1", "title": "y"}]},
-    "plan_v1": {"schema_version": "v1", "steps": [{"id": "s1", "description": "x"}], "risks": [], "needs_advisor": False},
+    "plan_v1": {
+        "schema_version": "v1", "steps": [{"id": "s1", "description": "x"}], "risks": [], "needs_advisor": False,
+    },
     "solution_v1": {"schema_version": "v1", "problem": "x", "solution": "y"},
     "learning_v1": LESSON,
     "pulse_report_v1": {

@@ -6,6 +6,7 @@
 import json
 import math
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from cel_expr_python import cel
@@ -73,13 +74,15 @@ def is_equal(found, stored):
     return type(plain) is type(expected) and plain == expected
 
 
+@cache
+def environment(types, container):
+    variables = {name: cel_type(kind) for name, kind in json.loads(types).items()}
+    return cel.NewEnv(config=cel.NewEnvConfigFromYaml(CONFIGURATION), variables=variables, container=container)
+
+
 def fault(case):
     """Return why the engine does not agree with a case; ``None``: it does."""
-    env = cel.NewEnv(
-        config=cel.NewEnvConfigFromYaml(CONFIGURATION),
-        variables={name: cel_type(kind) for name, kind in case.get("types", {}).items()},
-        container=case.get("container", ""),
-    )
+    env = environment(json.dumps(case.get("types", {})), case.get("container", ""))
     try:
         compiled = env.compile(case["expr"], disable_check=not case.get("check", True))
         if "type" in case and compiled.return_type() != cel_type(case["type"]):

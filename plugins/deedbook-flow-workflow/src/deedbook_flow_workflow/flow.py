@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from deedbook import HandlerSpec, Host, Object, Run
 
-from .definition import SETTINGS, Definition
+from .definition import SETTINGS, Definition, check_settings
 from .running.events import EVENTS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Workflow:
     or a failure.
     """
 
-    spec = HandlerSpec(settings=SETTINGS, takes=_TAKES, effects="none", records=EVENTS)
+    spec = HandlerSpec(settings=SETTINGS, takes=_TAKES, effects="none", records=EVENTS, check=check_settings)
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._settings = settings

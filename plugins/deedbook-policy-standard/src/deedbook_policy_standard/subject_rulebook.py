@@ -1,6 +1,7 @@
 """The body of a policy about subjects, checked before it decides anything: its shape, its conditions, its rules."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from math import prod
 from typing import Any, Final, TypeAlias
@@ -10,7 +11,7 @@ import attrs
 from deedbook.contract import MODES, Object, PolicyProblem
 from deedbook.format import canonical
 from deedbook.format.lint import suggest, violation
-from deedbook.format.schema import foreign
+from deedbook.format.schema import Validator, foreign
 from deedbook.policy.conditions import as_list
 
 from .expressions import LONGEST
@@ -41,7 +42,8 @@ def check(kind: Kind, body: Object) -> Iterator[PolicyProblem]:
 
 def problems(kind: Kind, body: Any) -> Iterator[PolicyProblem]:
     """Yield what is wrong with a body in itself."""
-    shape = foreign(kind.spec.settings, place="policy kind").violations(body)
+    hashable: Any = kind  # mypy takes classes for not hashable
+    shape = _shape(hashable).violations(body)
     yield from (PolicyProblem(message=str(each), pointer=each.pointer) for each in shape)
     listed = body.get("rules") if isinstance(body, dict) else None
     rules = [pair for pair in enumerate(listed if isinstance(listed, list) else ()) if isinstance(pair[1], dict)]
@@ -111,14 +113,15 @@ def _rule_problems(kind: Kind, index: int, rule: Object) -> Iterator[PolicyProbl
     if "match" not in rule and not 0 < len(rule.get("when", "")) <= LONGEST:
         found = violation(("rules", index), "has neither match nor when; write one, or use default")
         yield PolicyProblem(message=str(found), pointer=found.pointer, rule=index)
-    properties = kind.variables()["properties"]
     for name, values in rule.get("match", {}).items():
-        for why in _match_problems(kind.subject, name, as_list(values), properties):
+        for why in _match_problems(kind, name, as_list(values)):
             found = violation(("rules", index, "match", name), why)
             yield PolicyProblem(message=str(found), pointer=found.pointer, rule=index)
 
 
-def _match_problems(subject: str, name: str, values: Sequence[Any], properties: Mapping[str, Any]) -> Iterator[str]:
+def _match_problems(kind: Kind, name: str, values: Sequence[Any]) -> Iterator[str]:
+    subject, properties = kind.subject, kind.variables()["properties"]
+    hashable: Any = kind
     schema = properties.get(name)
     if schema is None:
         yield f"a {subject} has no {name}{suggest(name, properties)}; known: {', '.join(sorted(properties))}"
@@ -126,10 +129,20 @@ def _match_problems(subject: str, name: str, values: Sequence[Any], properties: 
         yield f"{name} of a {subject} is no single value; ask about it in when"
     else:
         for value in values:
-            if not foreign(schema, place="match").valid(value):
+            if not _member(hashable, name).valid(value):
                 known = schema.get("enum", ())
                 hint = suggest(value, map(str, known)) if isinstance(value, str) else ""
                 yield f"{name} is never {value!r:.80}{hint}"
+
+
+@cache
+def _shape(kind: Kind) -> Validator:
+    return foreign(kind.spec.settings, place="policy kind")
+
+
+@cache
+def _member(kind: Kind, name: str) -> Validator:
+    return foreign(kind.variables()["properties"][name], place="match")
 
 
 def _doubles(rules: Sequence[tuple[int, Object]]) -> Iterator[PolicyProblem]:

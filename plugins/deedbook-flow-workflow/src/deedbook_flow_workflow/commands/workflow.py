@@ -8,6 +8,7 @@ from deedbook.cli.common import SuggestingGroup
 from deedbook.cli.output import data_command
 
 from .files import lint, listing, show
+from .runs import resume, run, status
 
 SECTION: Final = "Workspace"
 
@@ -15,8 +16,8 @@ SECTION: Final = "Workspace"
 @data_command
 @click.group("workflow", cls=SuggestingGroup)
 def command() -> None:
-    """List, show and check workflows."""
+    """List, show, check and run workflows."""
 
 
-for each in (listing, show, lint):
+for each in (listing, show, lint, run, status, resume):
     command.add_command(each)
