@@ -127,7 +127,7 @@ class Kernel:
                 self.bindings, ledger, who, self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
                 deferred=wait is None, origin=origin,
-                before_effects=self.features.before_effects(self, ledger, undo),
+                parts=self.features.session_parts(self, ledger, undo),
                 prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
                 mode=mode,
             )  # fmt: skip
@@ -181,7 +181,7 @@ class Kernel:
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
-                before_effects=self.features.before_effects(self, ledger, undo),
+                parts=self.features.session_parts(self, ledger, undo),
                 prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
                 past=[*found.parent.events, *added], mode=str(found.start.payload.get("mode", "interactive")),
             )  # fmt: skip
