@@ -257,7 +257,7 @@ def test_projects_import_only_what_they_declare():
 
 ROOMS_OF_FEATURES = {
     "deedbook-policy-cedar": ("format.errors",),
-    "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.schema",
+    "deedbook-policy-standard": ("format.canonical", "format.errors", "format.events", "format.lint", "format.schema",
                                  "contract.facts", "policy.gates", "policy.kinds", "policy.match"),
 }  # fmt: skip
 """What first-party distributions may import of the kernel beside its contract: canonical JSON, errors, schemas, and

@@ -366,3 +366,13 @@ def test_the_examples_of_the_page_on_policies_hold(place: Place):
         place.system(path, f"# .system/{path}\n{text}")
     ran = place.here("policy", "test", status=0)
     assert ran.out in page
+
+
+def test_budget_over_sessions_is_tested_and_explained_with_an_empty_account(place: Place):
+    body = "{schema_version: v1, id: all, kind: budget, match: {}, per: workspace, account: all, limits: {calls: %d}}\n"
+    case = "{name: first, ability: echo, args: {text: hi}, policies: [all], expect: %s}"
+    for limit, expected in ((1, "allow"), (0, "deny")):
+        place.system("policies/all.yaml", body % limit)
+        place.system("policies/all.test.yaml", f"{{schema_version: v1, cases: [{case % expected}]}}\n")
+        place.here("policy", "test", status=0)
+    assert "calls of the account all/workspace" in place.here("explain", "echo", '{"text": "hi"}').out

@@ -7,7 +7,7 @@ in the fewest steps; only a failing line is examined closely, to find the rule t
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import attrs
 
@@ -68,7 +68,8 @@ def verify_file(
         if jobs > 1 and (found := run.read_in_parallel(folder, where, approvers, jobs)):
             return found
         digest = _charter_of(opening)
-        return run.full(folder, schemas, declared(digest) if digest else UNDECLARED, approvers)
+        own = declared(digest) if digest else UNDECLARED
+        return run.full(folder, schemas, own, declared, approvers)
 
 
 @attrs.frozen
@@ -88,12 +89,18 @@ class _Run:
         return self._report(lines.torn, "unknown", Part(), ("template, canonical form and structure were not checked",))
 
     def full(
-        self, folder: Folder, schemas: Schemas, declared: Mapping[str, Validator] | None, approvers: Approvers | None
+        self,
+        folder: Folder,
+        schemas: Schemas,
+        own: Mapping[str, Validator] | None,
+        declared: Declared,
+        approvers: Approvers | None,
     ) -> Report:
+        """Check every line; *own* are the event types of a session's charter, *declared* finds those of others."""
         families: set[str] = set()
         lines, stored, meaning = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
         structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
-        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, declared)
+        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, own)
         for number, head, rest in self.chain.links(lines):
             fields = headers.read(number, head, rest)
             if fields:
@@ -102,9 +109,11 @@ class _Run:
                 if kind.startswith(PLUGIN_PREFIX):
                     families.add(plugin_family(kind))
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
+                if kind == "ledger.charter" and self.chain.workspace:
+                    payloads.declare(_declared_by(value, declared))
                 structure.check(number, kind, span, parent, ts, value)
         report = self._finish(structure, meaning, payloads.sealed, lines.torn)
-        return _with_families(report, families, known=declared is not None) if families else report
+        return _with_families(report, families, known=payloads.known) if families else report
 
     def read_in_parallel(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
         """Verify a large ledger with *jobs* processes; ``None`` if it is small, or not sound."""
@@ -172,6 +181,12 @@ def _charter_of(opening: bytes) -> str:
     except (LedgerError, ValueError, AttributeError):
         return ""
     return found if isinstance(found, str) else ""
+
+
+def _declared_by(payload: Any, declared: Declared) -> Mapping[str, Validator] | None:
+    """Return the event types that the charter of a ``ledger.charter`` declares; ``None`` if it is not at hand."""
+    digest = payload.get("digest") if isinstance(payload, dict) else None
+    return declared(digest) if isinstance(digest, str) else None
 
 
 def _with_families(report: Report, families: Collection[str], *, known: bool) -> Report:

@@ -11,6 +11,7 @@ import attrs
 
 from deedbook.charter.policies import reachable_rules
 from deedbook.contract import Decision, Object, Principal
+from deedbook.contract.facts import empty_facts
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
@@ -158,6 +159,7 @@ def _judge_case(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
     raw = bindings.abilities[case.ability].judged_args(canonical.admit(dict(case.args)))
     start: dict[str, Any] = {
+        **empty_facts(bindings.reads),
         "session.calls": {},
         "session.usage": {},
         "session.started": case.now,
