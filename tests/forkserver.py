@@ -32,6 +32,7 @@ PACKAGES = (
     "deedbook_inspect",
     "deedbook_log",
     "deedbook_memory",
+    "deedbook_pack",
     "deedbook_legacy",
     "deedbook_policy_cedar",
     "deedbook_policy_standard",

@@ -241,9 +241,15 @@ def nested() -> Book:
     begun = {"task": {}, "source": "cli", "parent": None, "schema_version": "v2"}
     book.add("context.created", begun, parent=outer)
     book.add("run.value", {"kind": "now", "value": "2026-11-21T22:00:00.000Z"}, parent=outer)
+    line = {"policy": "routing", "digest": HASH, "decision": "advisory", "reason": "minor", "rule": "p.yaml:4"}
+    judged = {"asked": [{**line, "signals": {"route": "gated"}}], "decision": "advisory", "enforcement": "enforce"}
+    finding = {"name": "finding", "value": {"severity": "P2"}}
+    judged |= {"facts": {}, "schema_version": "v2", "subject": finding}
+    book.add("policy.check", judged, parent=outer, actor="policy", principal="local")
     branch = book.add("run.branch", {"name": "left", "allowed": ["inner"]}, parent=outer)
     other = book.add("run.branch", {"name": "right", "allowed": None}, parent=outer)
     book.add("run.value", {"kind": "id", "value": "0" * 32}, parent=other)
+    book.add("run.branch", {"name": "as", "allowed": None, "skill": "greet", "schema_version": "v2"}, parent=outer)
     inner = book.add("flow.call", {"flow": "inner", "args": {}}, parent=branch, actor="agent", principal="local")
     book.add("context.created", {**begun, "parent": outer}, parent=inner)
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)
@@ -339,6 +345,8 @@ def importing() -> Book:
     book.add("ledger.imported", {**told, "verdict": "sound"}, parent=root, actor="user", principal="ada")
     more = {**told, "format": "seed-000", "verdict": "unsound", "as_is": "it is all there is"}
     book.add("ledger.imported", more, parent=root, actor="user", principal="ada")
+    received = {"session_id": "5e" * 16, "events": 3, "head": HASH, "bundle": HASH, "by": "ada"}
+    book.add("ledger.received", received, parent=root, actor="user", principal="ada")
     return book
 
 

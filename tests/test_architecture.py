@@ -25,8 +25,9 @@ FLOORS = (
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
-    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-hook-standard", "deedbook-inspect",
-    "deedbook-legacy", "deedbook-log", "deedbook-memory", "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-workflow",
+    "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log", "deedbook-memory",
+    "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}

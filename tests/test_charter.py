@@ -236,10 +236,6 @@ REFUSED = {
         a_policy("rules:\n  - match: {}\n    then: allow\n  - match: {}\n    when: call.x\n    then: deny\n"),
         "BINDING_INVALID", f"{P}:8:16", "call has no x",
     ),
-    "workflows": (
-        lambda shop: shop.write("workflows/phases/plan.md", "Plan.\n"),
-        "NOT_AVAILABLE", ".system/workflows", "remove it",
-    ),
     "a card with a capability that nobody has": (
         lambda shop: (
             shop.ability("run_sql"),
@@ -347,12 +343,11 @@ def test_all_faults_of_all_files_are_reported_together(shop):
     shop.ability("b", handler="tool: zzz")
     shop.hook("c", "isolation: worker\nmatch: {paths: [/x]}\n", event="PreCompact")
     shop.policy("d", "rules: []\n", kind="zzz")
-    shop.write("workflows/x.md", "")
     places = [place.split(":")[0] for _, place, _ in shop.faults()]
     assert places.count(f"{LOW}/a.yaml") == 5
     assert places.count(".system/hooks/c.yaml") == 3
-    assert {f"{LOW}/b.yaml", ".system/policies/d.yaml", ".system/workflows"} <= set(places)
-    assert len(places) == 11
+    assert {f"{LOW}/b.yaml", ".system/policies/d.yaml"} <= set(places)
+    assert len(places) == 10
 
 
 def test_a_missing_plugin_is_reported_wherever_it_is_named_and_a_broken_one_once(shop):

@@ -111,7 +111,7 @@ def test_sealed_members_of_a_context_are_shown_as_sealed_and_saved_so(planned: P
     assert "4111 1111" not in planned.here("context", "show", session, status=0).out
     planned.here("context", "save", session, "run.json", status=0)
     assert "4111 1111" not in (planned.path / "run.json").read_text()
-    assert planned.here("context", "load", session, "run.json", status=0).out
+    assert planned.here("context", "load", "run.json", status=0).out
 
 
 # --- bundles ----------------------------------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ def saved(planned: Place) -> tuple[Place, str]:
 
 def test_saved_bundle_is_checked_and_shown(saved: tuple[Place, str]):
     place, session = saved
-    out = place.here("context", "load", session, "run.json", status=0).out
+    out = place.here("context", "load", "run.json", status=0).out
     assert out == place.here("context", "show", session, status=0).out
-    told = place.here("context", "load", session, "run.json", "--json", status=0).fits("output_context_v1")
+    told = place.here("context", "load", "run.json", "--json", status=0).fits("output_context_v1")
     assert told["bundle"] == "run.json"
 
 
@@ -169,7 +169,7 @@ def test_hostile_bundle_is_one_error_without_a_traceback(saved: tuple[Place, str
     place, session = saved
     bundle = place.path / "run.json"
     bundle.write_text(spoil(bundle.read_text()))
-    ran = place.here("context", "load", session, "run.json")
+    ran = place.here("context", "load", "run.json")
     assert ran.status not in (0, 70)
     assert ran.out == ""
     assert ran.err.startswith("error: ")
@@ -180,22 +180,23 @@ def test_hostile_bundle_is_one_error_without_a_traceback(saved: tuple[Place, str
 def test_bundle_that_is_not_utf8_or_no_file_is_refused(saved: tuple[Place, str]):
     place, session = saved
     (place.path / "run.json").write_bytes(b'{"\xff": 1}')
-    assert place.here("context", "load", session, "run.json").err.startswith("error: ")
-    assert "is no file" in place.here("context", "load", session, "missing.json", status=2).err
-    assert "is no file" in place.here("context", "load", session, ".system", status=2).err
+    assert place.here("context", "load", "run.json").err.startswith("error: ")
+    assert "is no file" in place.here("context", "load", "missing.json", status=2).err
+    assert "is no file" in place.here("context", "load", ".system", status=2).err
 
 
 def test_bundle_of_another_session_is_refused(saved: tuple[Place, str]):
-    place, _ = saved
+    place, session = saved
     other = run(place)
-    assert "LEDGER_UNSOUND" in place.here("context", "load", other, "run.json").err
+    ran = place.here("context", "load", "run.json", "--session", other, status=2)
+    assert f"run.json is of session {session}" in ran.err
 
 
 def test_ledger_that_was_edited_is_refused(saved: tuple[Place, str]):
     place, session = saved
     ledger = place.path / ".deedbook/sessions" / session / ".events.jsonl"
     ledger.write_text(ledger.read_text().replace("take the inventory", "take the inventorY"))
-    for command in (("show", session), ("load", session, "run.json")):
+    for command in (("show", session), ("load", "run.json")):
         ran = place.here("context", *command)
         assert "LEDGER_UNSOUND" in ran.err
         assert ran.out == ""

@@ -10,7 +10,9 @@ from deedbook.format.errors import BindingError
 from deedbook.format.families import DeclaredTypes
 from deedbook.format.folds import SnapshotFold, fold
 from deedbook.format.reader import read
+from deedbook.format.schema import Schemas, data_folder
 from deedbook_audit.selection import StateFolder, select_all
+from deedbook_audit.verify import verify_file
 from deedbook_audit.whole import verify
 from deedbook_inspect.event_tree import TreeFold, transcript
 from deedbook_inspect.reading import types_in
@@ -100,6 +102,32 @@ def test_event_type_under_another_name_is_refused(lab, name, why):
     lab.settings(features={"shop": {}})
     with pytest.raises(BindingError, match=why):
         lab.kernel()
+
+
+def test_only_the_distribution_of_a_granted_family_declares_its_event_types(lab):
+    lab.offer("feature", "shop", feature(name="workflow.counted", n=1), distribution="deedbook-flow-workflow")
+    lab.settings(features={"shop": {}})
+    with lab.session():
+        pass
+    assert lab.payload("workflow.counted") == {"n": 1}
+    assert lab.verify().sound
+    lab.offer("feature", "stall", feature(name="workflow.sold", n=1), distribution="other")
+    lab.settings(features={"stall": {}})
+    with pytest.raises(BindingError, match=r"the names of its event types are x\.stall\.<name>$"):
+        lab.kernel()
+
+
+def test_verification_without_the_charter_notes_a_granted_family(lab, tmp_path):
+    lab.offer("feature", "shop", feature(name="workflow.counted", n=1), distribution="deedbook-flow-workflow")
+    lab.settings(features={"shop": {}})
+    with lab.session() as session:
+        pass
+    copy = tmp_path / "alone" / ".events.jsonl"
+    copy.parent.mkdir()
+    copy.write_bytes(lab.ledger(session).read_bytes())
+    report = verify_file(copy, schemas=Schemas.load(data_folder("schemas")))
+    assert not report.structure.failures
+    assert any("workflow" in note and "not at hand" in note for note in report.notes)
 
 
 def test_feature_that_has_a_section_of_its_own_is_not_named_here(lab):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from deedbook import Branch, Err, Failed, HandlerSpec
+from deedbook import ALLOW, Branch, Err, Failed, HandlerSpec, deny
 from deedbook.format.context import ContextFold
 from deedbook.format.errors import BindingError
 from deedbook.format.folds import fold
@@ -449,6 +449,85 @@ def test_flow_called_in_a_branch_is_nested_in_the_run(flows):
 def test_branch_has_no_context_of_its_own(flows):
     in_parallel(flows, Branch("a", lambda run: str(run.context)))
     assert run(flows).value.text == "['None']"
+
+
+# --- branches under a skill of their own ------------------------------------------------------------------------------
+
+
+def test_branch_under_a_skill_has_the_scope_of_that_skill(flows):
+    """Without a skill of its own, a run may call nothing; its branch may call what the skill of the branch allows."""
+    flows.skill("reader", allows="echo")
+    flows.flow("work", lambda args, run: str(run.parallel([Branch("a", reads, skill="reader")])))
+    with flows.session() as session:
+        result = session.call("work", {})
+    assert session.context(result.value["context"]).reply == str([["reader", {"n": 1}, "TOOL_NOT_ALLOWED"]])
+    assert flows.payload("run.branch") == {"name": "a", "allowed": None, "skill": "reader", "schema_version": "v2"}
+    assert flows.payload("tool.denied")["by"]["scope"] == "what skill reader allows"
+    assert flows.verify(session.id).sound
+
+
+def reads(run):
+    return [run.skill.name, run.call("echo", {"n": 1}), failure(run.call, "other", {}).code]
+
+
+def test_skill_of_a_branch_may_allow_no_more_than_that_of_the_run(flows):
+    flows.skill("writer", allows="echo secret")
+    flows.tool("secret", lambda args, ctx: pytest.fail("the skill of the run does not allow this"))
+    in_parallel(flows, Branch("b", pytest.fail), Branch("a", pytest.fail, skill="writer"))
+    error = run(flows).error
+    assert (error.code, error.message) == (
+        "TOOL_NOT_ALLOWED",
+        "branch 'a': skill writer allows secret, which skill greet does not allow",
+    )
+    assert "run.branch" not in flows.types()
+
+
+def test_branch_under_an_unknown_skill_is_refused_before_any_begins(flows):
+    in_parallel(flows, Branch("a", pytest.fail, skill="gret"))
+    assert run(flows).error.message == "branch 'a': no skill 'gret' in the charter; did you mean \"greet\"?"
+    assert "run.branch" not in flows.types()
+
+
+def test_flow_called_in_a_branch_works_under_the_skill_of_the_branch(flows):
+    flows.skill("reader", allows="echo inner")
+    flows.flow("inner", lambda args, run: str(reads(run)))
+    in_parallel(
+        flows, Branch("a", lambda run: run.read_context(run.call("inner", {})).reply, skill="reader"), reply=str
+    )
+    assert run(flows).value.text == str([str(["reader", {"n": 1}, "TOOL_NOT_ALLOWED"])])
+    assert flows.verify().sound
+
+
+def test_roles_in_a_branch_work_under_the_skill_of_the_branch(flows):
+    flows.skill("reader", allows="echo")
+    in_parallel(flows, Branch("a", lambda run: [t["name"] for t in run.agent("worker").tools()], skill="reader"))
+    assert run(flows).value.text == "[['echo']]"
+
+
+def test_hook_that_refuses_the_skill_of_a_branch_fails_the_branch(flows):
+    flows.skill("reader", allows="echo")
+    flows.hook("closed", "SkillStart", lambda skill, *_: deny("not today") if skill == "reader" else ALLOW)
+    flows.flow(
+        "work",
+        lambda args, run: str(
+            run.parallel([Branch("a", pytest.fail, skill="reader"), Branch("b", lambda run: 2)], return_failures=True)
+        ),
+    )
+    assert run(flows).value.text == "[Failed('skill reader: not today'), 2]"
+    assert flows.all("hook.fired")[-1].parent == flows.all("run.branch")[0].span
+
+
+def test_flow_may_call_the_flows_that_its_ability_uses(flows):
+    """What happens inside them stays in the scope of the skill; tools that the ability uses do not come with them."""
+    flows.tool("secret", lambda args, ctx: pytest.fail("no skill allows this"))
+    flows.flow("hidden", lambda args, run: failure(run.call, "secret", {}).code)
+    flows.flow(
+        "work",
+        lambda args, run: str([run.read_context(run.call("hidden", {})).reply, failure(run.call, "secret", {}).code]),
+        uses=["hidden", "secret"],
+    )
+    assert run(flows).value.text == "['TOOL_NOT_ALLOWED', 'TOOL_NOT_ALLOWED']"
+    assert flows.verify().sound
 
 
 # --- values from outside ----------------------------------------------------------------------------------------------

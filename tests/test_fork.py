@@ -303,6 +303,24 @@ def test_call_whose_outcome_was_lost_is_not_done_again(lab, greeting, fork):
     assert len(greeting["echo"]) == 1
 
 
+def test_lost_call_that_made_a_write_is_not_done_again(lab, greeting, fork):
+    calls = []
+
+    def outer(args, ctx):
+        calls.append(ctx.call("write", {}))
+        if len(calls) == 1:
+            (lab.path / "cut.jsonl").write_bytes(lab.ledger(ctx.session).read_bytes())
+
+    lab.tool("outer", outer, effects="read", uses=["write"])
+    with lab.session() as session:
+        session.call("outer", {})
+    lab.ledger(session).write_bytes((lab.path / "cut.jsonl").read_bytes())
+    lab.damaged = True
+    again, _ = fork(session.id, last(lab, session), goes_on=True)
+    assert [event.payload["outcome"] for event in lab.events(again) if event.type == "tool.error"] == ["unknown"]
+    assert len(greeting["write"]) == 1
+
+
 def test_sealed_values_are_served_opened_and_their_absence_is_said(lab, greeting, fork):
     lab.settings(seal=["tool.call/args/text", "tool.result/result"])
     with lab.session() as session:

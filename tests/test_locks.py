@@ -230,12 +230,6 @@ def test_another_kernel_or_profile_is_a_change(shop):
     assert shop.open().charter.document["durability"] == "os" != first.document["durability"]
 
 
-def test_what_belongs_to_a_later_release_is_noticed_at_every_start(shop):
-    shop.open()
-    shop.write("workflows/phases/x.md", "")
-    assert [code for code, _, _ in shop.faults(shop.open)] == ["NOT_AVAILABLE"]
-
-
 def test_editable_plugins_are_always_compiled(tmp_path):
     shop = workshop.Workshop(tmp_path)
     shop.offer("tool", "echo", workshop.Echo, editable=True)

@@ -130,7 +130,7 @@ def test_a_recorded_file_that_is_gone_is_refused(small):
         ("policies/x.yaml", "schema_version: v1\nid: [x\n", "policies/x.yaml:"),
         ("deedbook.yaml", "schema_version: v1\n", "deedbook.yaml: a pack has no settings"),
         ("policy/x.yaml", POLICY, 'policy: is not read; did you mean "policies"?'),
-        ("workflows/cycles/x.md", "---\nid: x\n---\n", "workflows: is not read; a pack has the folders agents, hooks,"),
+        ("workflows/cycles/x.md", "---\nid: x\n---\n", 'workflows/cycles/x.md:1:1: the key "phases" is missing'),
         ("schemas/x.json", "{}", "schemas: is not read; a pack has the folders"),
         ("registry/mid-level/x.yaml", ABILITY, "registry/mid-level: is not read; put abilities into low-level or"),
         ("policies/deep/x.yaml", POLICY, "policies/deep: is a folder, which is not read"),

@@ -109,6 +109,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "call.door",
         "call.run_journal",
         "call.continuation.replay",
+        "deedbook_inspect.forking.recall",
         "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
     }
@@ -135,17 +136,17 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "call.open_calls",
         "call.call_context",
         "call.records",
+        "call.run_journal",
         "call.runs",
         "call.session",
     }
-    continuing = {"call.continuation.recall", "call.continuation.replay", "call.continuation.resume"}
-    suspending = {"cli.performing", "deedbook_inspect.forking.fork", "kernel"}
-    assert users == own | continuing | suspending | holding
+    continuing = {"call.continuation.replay", "call.continuation.resume", "deedbook_inspect.forking.recall"}
+    assert users == own | continuing | holding
     assert _taken("call.door", "call.handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
     assert _taken("deedbook_serve.tasks.run_recovery", "call.handlers") == {"reconcile"}
     for module in users - {"call.door", "deedbook_serve.tasks.run_recovery"}:
-        assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "SessionOrigin", "Ticket"} | {
+        assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "Ticket"} | {
             name for name in ("reconcile",) if module == "call.continuation.resume"
         }
 

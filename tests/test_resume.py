@@ -1,7 +1,5 @@
 """Runs that wait for people, or whose process died, go on in the same ledger and do nothing twice."""
 
-import itertools
-import os
 import time
 
 import pytest
@@ -245,83 +243,6 @@ def test_approval_that_expired_before_the_resume_is_not_used(office, did):
     assert 2 not in did
 
 
-# --- processes that die -----------------------------------------------------------------------------------------------
-
-
-def dying(lab, at):
-    """Run the flow in a process that dies after its event number *at*; return the session's id."""
-    child = os.fork()
-    if not child:
-        try:
-            with lab.session("run") as session:
-                count = itertools.count(1)
-                session.ledger.subscribe(lambda _: os._exit(9) if next(count) == at else None)
-                session.run("hello")
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    (found,) = (each for each in sessions(lab))
-    return found
-
-
-def unfinished(lab, session):
-    """Return the tools of the calls whose outcome nobody knows."""
-    lost = [event.parent for event in lab.all("tool.error", session) if event.payload["outcome"] == "unknown"]
-    return [event.payload["tool_name"] for event in lab.all("tool.call", session) if event.span in lost]
-
-
 def sessions(lab):
     with Folder.at(lab.state) as state:
         return [each.id for each in list_sessions(state)]
-
-
-@pytest.fixture
-def counted(lab, tmp_path):
-    """Give a lab whose tools add a line to a file for each effect, and the function that reads the file."""
-    place = tmp_path / "effects"
-
-    def act(name, reconciles):
-        def handler(args, ctx):
-            with place.open("a") as file:
-                file.write(f"{name} {args.get('sum', '')} {ctx.idempotency_key}\n")
-            return {"did": name}
-
-        return handler
-
-    lab.tool("pay", act("pay", True), effects="write")
-    lab.tool("look", act("look", False), effects="read")
-    lab.skill("clerk", allows="pay look", triggers="hello")
-    lab.flow("work", fixed)
-    return lab, lambda: place.read_text().splitlines() if place.exists() else []
-
-
-def fixed(args, run):
-    run.context.clarify({"goal": args["prompt"], "now": run.now(), "id": run.new_id()})
-    run.context.plan({"steps": []})
-    run.context.begin_execution()
-    run.call("pay", {"sum": 1})
-    run.parallel([Branch("look", lambda b: b.call("look", {})), Branch("pay", lambda b: b.call("pay", {"sum": 3}))])
-    run.call("look", {})
-    run.call("pay", {"sum": 2})
-    run.context.verify(REPORT)
-    run.context.complete({"verdict": "pass"})
-
-
-@pytest.mark.parametrize("at", range(2, 40))
-def test_process_that_dies_after_an_event_is_resumed_as_if_nothing_had_happened(counted, at):
-    lab, effects = counted
-    session = dying(lab, at)
-    before = lab.types(session)
-    if before[-1] in ("session.end", "skill.complete"):
-        return
-    got = resume(lab, session)
-    pays = [line for line in effects() if line.startswith("pay")]
-    assert len(pays) == len(set(pays)), "no payment happens twice"
-    if isinstance(got, Err):  # a payment was lost: nobody knows whether it happened
-        assert got.error.code == "NEEDS_HUMAN", got.error
-        assert "pay" in unfinished(lab, session)
-        return
-    assert got.value.text == "done"
-    assert len(pays) == 3
-    kinds = [kind for kind in lab.types(session) if kind in ("context.created", "context.completed", "flow.result")]
-    assert kinds == ["context.created", "context.completed", "flow.result"]

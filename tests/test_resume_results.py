@@ -180,6 +180,27 @@ def test_lost_write_is_settled_at_the_first_resume(lab, tmp_path):
     assert lab.verify(session).sound
 
 
+def test_lost_read_that_made_a_write_is_not_made_again(lab, tmp_path):
+    """An ability that declares no effects may call one that has some: the whole call then waits for a person."""
+    place = tmp_path / "effects"
+    with_payment(lab, place)
+
+    def look(args, ctx):
+        with place.open("a") as file:
+            file.write("paid\n")
+        ctx.call("note", args)
+        os._exit(9)
+
+    lab.tool("note", lambda args, ctx: None, effects="write")
+    lab.tool("pay", look, effects="read", uses=["note"])
+    session = lose(lab, place)
+    got = resume(lab, session)
+    assert (got.error.code, "--result JSON" in got.error.message) == ("NEEDS_HUMAN", True)
+    assert take_over(lab, session, {"paid": "once"}).value.text == '{"paid": "once"}'
+    assert place.read_text() == "paid\n"
+    assert lab.verify(session).sound
+
+
 def test_lost_write_whose_handler_reconciles_has_its_effect_once(lab, tmp_path):
     place = tmp_path / "effects"
     asked = []

@@ -56,6 +56,12 @@ def test_routing_documents_need_the_feature_that_reads_them(write):
     assert "pip install deedbook-hook-standard" in message
 
 
+def test_workflow_files_need_the_feature_that_reads_them(write):
+    ((code, place, message),) = faults(write(**{"workflows/cycles/a.md": "---\nid: a\n---\n"}))
+    assert (code, place) == ("PLUGIN_MISSING", ".system/workflows")
+    assert "pip install deedbook-flow-workflow" in message
+
+
 def test_folders_for_routing_documents_need_it_too(write):
     root = write("roots: {routing: [docs]}\n")
     (root / "docs").mkdir()

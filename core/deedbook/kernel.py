@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from .call.handlers import SessionOrigin
 from .call.identity import CLOSED, Identity
 from .call.session import Session
 from .charter.bindings import bind
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from .call.continuation.resume import Resumption
     from .call.continuation.settling import PersonResult, Settlement
     from .call.pending_calls import OpenAnswer, PendingCalls
+    from .call.run_journal import SessionOrigin
     from .maintenance.closing import RecoveryResult
     from .workspace.declarations import Workspace
 
@@ -98,7 +98,7 @@ class Kernel:
         principal: Principal | Client = PROGRAM,
         show: Callable[[Json], None] | None = None,
         wait: float | None = 0.0,
-        origin: SessionOrigin | None = None,
+        origin: "SessionOrigin | None" = None,
         run: str | None = None,
         mode: str = "interactive",
         clock: Callable[[], float] = time.time,
@@ -156,14 +156,14 @@ class Kernel:
         Under another charter than before, *accept_charter* must be its digest. *wait* is how many seconds to wait for a
         person, *result* a person's own result for a call that waits (`approvals.results.sign_as`). Raises
         `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
-        ``SESSION_ENDED``, ``RESUME_REFUSED`` if there is no open run; `BindingError` (``RESUME_CHARTER_CHANGED``);
-        `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as `build_settlement`. Then nothing
-        is recorded.
+        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``RESUME_REFUSED`` if there is no open run; `BindingError`
+        (``RESUME_CHARTER_CHANGED``); `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as
+        `build_settlement`. Then nothing is recorded.
         """
         self._refuse_closed()
         from .call.continuation import resume as continuation
         from .call.pending_calls import principal_of
-        from .ledger.recovery import refuse_cut
+        from .ledger.recovery import refuse_cut, refuse_handed_over
         from .maintenance.closing import folder_of
 
         folder, place = folder_of(self.state, session), Path(self.state.path, SESSIONS, session)
@@ -173,11 +173,12 @@ class Kernel:
             ledger = Ledger.reopen(folder, durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
             found, added = continuation.read_resumption(place / LEDGER_FILE), list[Any]()
+            refuse_handed_over(Path(self.state.path), session, found.parent.events)
             ledger.subscribe(added.append)
             self._refuse_other_charter(found.charter, accept_charter)
             self._require_log()
             find_answer = self._record_resumption(ledger, found, wait, result)
-            runs = continuation.build_runs(found, added, self.sealer, find_answer)
+            runs = continuation.build_runs(found, added, self.sealer, find_answer, self._bind_earlier)
             reopened = Session(
                 self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
                 show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
@@ -191,6 +192,12 @@ class Kernel:
             self._head(reopened, run)
             undo.pop_all()
         return reopened
+
+    def _bind_earlier(self, digest: str) -> Bindings:
+        """Bind an earlier charter of this workspace so that its declarations can be read; no plugin is loaded."""
+        charter, none = Store(self.state).load(digest), Catalogue({}, {})
+        found = bind_for_judging(charter, none, self.host, self.schemas, lambda _: False, self.site.root)
+        return attrs.evolve(found, persona=self.bindings.persona)
 
     def _record_resumption(
         self, ledger: Ledger, found: "Resumption", wait: float, result: "PersonResult | None"

@@ -102,8 +102,8 @@ def _is_outdated(path: str | Path, digest: str, profile: str, catalogue: Catalog
         workspace = read_workspace(path, profile)
     except BindingError:  # the profile no longer exists
         return True
-    with Folder.at(workspace.root) as root, Folder.at(workspace.state) as state:
-        return is_superseded(digest, workspace, catalogue, root, Store(state), VERSION)
+    with Folder.at(workspace.state) as state:
+        return is_superseded(digest, workspace, catalogue, Store(state), VERSION)
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from deedbook.format.errors import Err
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, under_call, under_flow
+from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, under_call, under_flow, with_skill
 
 from .door import Door
 from .handlers import Ticket
@@ -24,7 +25,8 @@ Show = Callable[[Json], None]
 class OpenCall:
     """The kernel's side of one open call: the callers that act for it, and the events recorded under it.
 
-    *cause* is the span under which events stand, by default the call's; *allowed* narrows the scope of a flow.
+    *cause* is the span under which events stand, by default the call's; *allowed* narrows the scope of a flow. *skill*
+    is the one under which a branch works instead of the call's.
     """
 
     def __init__(
@@ -34,26 +36,36 @@ class OpenCall:
         schemas: Schemas | None = None,
         cause: str = "",
         allowed: Collection[str] | None = None,
+        skill: str | None = None,
     ) -> None:
         self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
         self.cause = cause or ticket.span
-        self.skill: Skill | None = door.bindings.skills.get(ticket.caller.skill or "")
+        self._within = ticket.caller if skill is None else with_skill(ticket.caller, skill)
 
-    def under(self, span: str, allowed: Collection[str] | None) -> "OpenCall":
-        """Return the same call with its events under *span*, and its scope narrowed to *allowed*."""
-        return OpenCall(self.door, self.ticket, self._schemas, span, allowed_within(self._allowed, allowed))
+    def skill(self, bindings: Bindings) -> Skill | None:
+        """Return the skill of the call or branch as *bindings* have it, if there is one."""
+        return bindings.skills.get(self._within.skill or "")
+
+    def under(self, span: str, allowed: Collection[str] | None, skill: str | None = None) -> "OpenCall":
+        """Return the same call with its events under *span*, its scope narrowed to *allowed*, and under *skill*."""
+        within = allowed_within(self._allowed, allowed)
+        return OpenCall(self.door, self.ticket, self._schemas, span, within, skill or self._within.skill)
 
     def tool(self) -> Caller:
         """Return the call itself as a caller; its scope is what its ability declares to use."""
         return self._open(under_call(self.ticket.caller, self.ticket.bound.uses))
 
-    def flow(self) -> Caller:
-        """Return a flow as a caller: it keeps its skill's scope, and models are for roles."""
-        return self._open(self._narrow(under_flow(self.ticket.caller, self.door.bindings)))
+    def flow(self, bindings: Bindings | None = None) -> Caller:
+        """Return a flow as a caller: it keeps its skill's scope, and models are for roles.
 
-    def agent(self, role: str) -> Caller:
-        """Return *role* as a caller: inside the skill's scope, with its own model."""
-        return self._open(self._narrow(as_role(self.ticket.caller, role, self.door.bindings)))
+        *bindings* are those of another charter, for reading what it allowed.
+        """
+        bindings = bindings or self.door.bindings
+        return self._open(self._narrow(under_flow(self._within, bindings, self.ticket.bound.id)))
+
+    def agent(self, role: str, bindings: Bindings | None = None) -> Caller:
+        """Return *role* as a caller: inside the skill's scope, with its own model; *bindings* as for `flow`."""
+        return self._open(self._narrow(as_role(self._within, role, bindings or self.door.bindings)))
 
     def _narrow(self, caller: Caller) -> Caller:
         """Return *caller* as part of this run, with the scope of its branch."""

@@ -14,7 +14,7 @@ and `Door.after`. The nine steps:
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -44,8 +44,9 @@ from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
+from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
-from .handlers import Interrupted, Outcome, RunSuspended, SessionOrigin, Ticket, aperform, perform, run_handler, settle
+from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform, settle
 from .open_calls import OpenCalls
 from .records import CallRecorder
 
@@ -82,10 +83,9 @@ class Door:
 
     *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts
     the seconds. *parts* are the functions of features: facts, and what is called before intents and effects. *calls*
-    holds the tickets without a recorded outcome; *origin* may give outcomes instead of handlers. After an interrupt
-    during recording, *doubt* is true: then only the ledger knows all open calls. If the session *suspends*, a run that
-    needs a person, or is interrupted, stays open. *pending_calls* keeps calls that a
-    person must decide.
+    holds the tickets without a recorded outcome. After an interrupt during recording, *doubt* is true: then only the
+    ledger knows all open calls. If the session *suspends*, a run that needs a person, or is interrupted, stays open.
+    *pending_calls* keeps calls that a person must decide.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by name
@@ -98,14 +98,12 @@ class Door:
         clock: Clock,
         pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
-        origin: SessionOrigin | None = None,
         parts: SessionParts = SessionParts(),  # noqa: B008 - an immutable tuple
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
         self.clock = clock
         self.calls = OpenCalls(ledger, self._end)
-        self._outcome_for = origin.outcome_for if origin else run_handler
         self.doubt = False
         self.suspends = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
@@ -248,6 +246,24 @@ class Door:
         except LedgerError as problem:
             return Err(problem.error)
         return Err(error)
+
+    def decide(self, caller: Caller, policy: str, subject: str, value: Object, cause: str) -> tuple[Object, str]:
+        """Ask *policy* about a subject because of the event *cause*, and record the answer.
+
+        Returns the payload of the recorded ``policy.check`` and its span; raises `Failed` for what *policy* cannot
+        judge.
+        """
+        bound = find_subject(self.bindings.subjects, policy, subject)
+        raw = encode_subject(bound, value)
+        with self._turn if bound.gate.reads else nullcontext():
+            now, session = self.ledger.now(), self.ledger.session_id
+            facts = self._facts(bound.gate.reads) if bound.gate.reads else {}
+            case = subject_case(bound, raw, caller, self.bindings.enforcement, session, now, facts)
+            payload = subject_payload(bound, answer_subject(bound, self.clock, case), case, raw)
+            entry = self.recorder.note("policy.check", "policy", caller, cause, payload)
+            self.ledger.append([entry], ts=now)
+        recorded: Object = canonical.decode(entry.payload)
+        return recorded, entry.span
 
     def _in_turn(
         self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
@@ -416,7 +432,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            outcome = self._outcome_for(ticket) or perform(ticket, self._invoke[ticket.bound.kind], self.clock)
+            outcome = perform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self._interrupt(ticket, stop)
             raise stop.cause from None
@@ -427,8 +443,7 @@ class Door:
         if ticket.span not in self.open:
             return _closed(ticket)
         try:
-            served = self._outcome_for(ticket)
-            outcome = served or await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
+            outcome = await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
             self._interrupt(ticket, stop)
             raise stop.cause from None

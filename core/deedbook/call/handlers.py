@@ -1,7 +1,6 @@
 """Call a handler, synchronous or asynchronous, within its limit.
 
-There is always an outcome, unless the handler is a flow whose run is suspended. A `SessionOrigin` gives outcomes in
-place of handlers.
+There is always an outcome, unless the handler is a flow whose run is suspended.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -98,23 +97,6 @@ class RunSuspended(BaseException):
         super().__init__(error.message)
         self.error = error
         self.approval = approval
-
-
-def run_handler(_: Ticket) -> None:
-    """Return no outcome: the handler runs."""
-
-
-@attrs.frozen
-class SessionOrigin:
-    """The origin of a session: the *event* recorded under ``session.start``, with its *payload*.
-
-    *outcome_for* is called instead of each handler, once the call was allowed and its intent recorded: it returns the
-    outcome of the call, or ``None`` to run the handler.
-    """
-
-    event: str
-    payload: Object
-    outcome_for: Callable[[Ticket], Outcome | None] = run_handler
 
 
 def perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:

@@ -10,7 +10,6 @@ from deedbook.contract import Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.context import RunContext
 from deedbook.format.errors import Err, Ok, Result, fault
-from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.charter_format import ROUNDS
 from deedbook.policy.commands import allowed_of
@@ -39,7 +38,6 @@ class PromptRun:
     run.
     """
 
-    bindings: Bindings
     hooks: HookRunner
     principal: Principal
     caller: Caller
@@ -49,7 +47,7 @@ class PromptRun:
 
     def run(self, prompt: str) -> Result[Reply]:
         """Take the prompt through skill and flow to a reply."""
-        flow = str(self.bindings.charter.document["flow"])
+        flow = str(self.journal.bindings.charter.document["flow"])
         choices = self._choices(prompt)
         if not choices:
             return self._reply(self._without_skill(flow, prompt))
@@ -57,7 +55,7 @@ class PromptRun:
 
     def _choices(self, prompt: str) -> list[Choice]:
         """Return the matching skills: by the intent that a hook signalled, if any matches, else by the prompt."""
-        skills = self.bindings.skills.values()
+        skills = self.journal.bindings.skills.values()
         intents = (each["value"] for each in self.caller.signals.get("normalized_intent", ()))
         found = (choose(text, skills, says="the intent") for text in intents)
         return next((each for each in found if each), None) or choose(prompt, skills)
@@ -81,7 +79,7 @@ class PromptRun:
         """Run the flow with an empty scope; if the model has no rule for that, list the skills."""
         result = self._rounds(self.caller, flow, prompt, self.message)
         if isinstance(result, Err) and result.error.code == "NO_RULE":
-            skills = self.bindings.skills.values()
+            skills = self.journal.bindings.skills.values()
             known = "; ".join(f"{each.name} ({', '.join(each.triggers)})" for each in skills) or "none"
             return Err(fault("NO_RULE", f"no skill fits this request; skills and their triggers: {known}"))
         return result
@@ -91,7 +89,7 @@ class PromptRun:
 
         A hook that denies ends the run as it is.
         """
-        most, asked = self.bindings.charter.document.get("max_rounds", ROUNDS), prompt
+        most, asked = self.journal.bindings.charter.document.get("max_rounds", ROUNDS), prompt
         for left in range(most, -1, -1):
             ended = self.journal.request(caller, flow, {"prompt": asked}, cause)
             ask = partial(self.hooks.stop, self.principal, self.message, ok=self._passed(ended))
@@ -118,7 +116,7 @@ class PromptRun:
         return Ok(reply)
 
     def _invocation(self, skill: Skill, choices: list[Choice]) -> dict[str, Any]:
-        entry = self.bindings.charter.document["skills"][skill.name]
+        entry = self.journal.bindings.charter.document["skills"][skill.name]
         return {
             "skill": skill.name,
             "digest": canonical.digest(canonical.encode(entry)),

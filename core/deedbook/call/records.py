@@ -13,6 +13,7 @@ from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import BoundAbility, Caller
 from deedbook.policy.gates import Answers, decision_payload
 from deedbook.policy.judge import Verdict
+from deedbook.policy.subjects import VERSION
 
 from .handlers import Outcome, Ticket
 
@@ -128,6 +129,8 @@ class CallRecorder:
             entries.append(self._entry("hook.fired", "policy", who, cause, payload))
         if asked := verdict.policies:
             more = _facts_of(asked, facts)
+            if any(decision.outcome == "advisory" for _, decision in asked):
+                more["schema_version"] = VERSION
             payload = decision_payload(asked, ability=bound.id, enforcement=self._enforcement, **more)
             entries.append(self._entry("policy.check", "policy", who, cause, payload))
         if verdict.violations:

@@ -33,7 +33,8 @@ class RoleAgent:
 
     def complete(self, request: Object) -> dict[str, Any]:
         """Ask the role's model through the door."""
-        skill, bindings = self._work.skill, self._work.door.bindings
+        bindings = self._journal.bindings
+        skill = self._work.skill(bindings)
         ability = bindings.tier(self._role)
         full = {
             **request,
@@ -73,8 +74,8 @@ class RoleAgent:
 
     def tools(self) -> list[dict[str, Any]]:
         """Return the tools in scope, in a stable order."""
-        bindings = self._work.door.bindings
-        names = self._work.agent(self._role).scope.names or frozenset()
+        bindings = self._journal.bindings
+        names = self._work.agent(self._role, bindings).scope.names or frozenset()
         return [
             {"name": name, "description": bound.summary, "schema_in": deepcopy(dict(bound.takes_document))}
             for name in sorted(names)

@@ -1,17 +1,22 @@
 """The journal of a run: every request of a flow passes it, and is made and recorded under one span.
 
-A resumed run has a `continuation.replay.ReplayJournal`, which gives the recorded answers as long as there are any.
+A session that continues a record has a journal of its own: `continuation.replay.ReplayJournal` gives a resumed run the
+recorded answers, and the journal of a fork gives recorded outcomes to calls that today's charter allows.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import attrs
+
 from deedbook.contract import Branch, Json, Object
 from deedbook.format.errors import DomainError, Err, Result
+from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 
 from .call_context import failure, value_of
 from .door import Door
+from .handlers import Ticket
 from .hooks import HookResult
 
 
@@ -32,13 +37,28 @@ class RunJournal:
         self.span = span
         self._door, self._record = door, record
 
+    @property
+    def bindings(self) -> Bindings:
+        """The charter from which a flow reads what it may use: skills, abilities, roles and their instructions."""
+        return self._door.bindings
+
     def request(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
         """Use an ability through the door."""
-        return self._door.call(caller, ability, args, cause)
+        opened = self._door.before(caller, ability, args, cause)
+        return opened if isinstance(opened, Err) else self.perform(opened.value)
 
     async def arequest(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Any]:
         """Act like `request`, from a coroutine."""
-        return await self._door.acall(caller, ability, args, cause)
+        opened = await self._door.abefore(caller, ability, args, cause)
+        return opened if isinstance(opened, Err) else await self.aperform(opened.value)
+
+    def perform(self, ticket: Ticket) -> Result[Any]:
+        """Let the door perform an opened call."""
+        return self._door.perform(ticket)
+
+    async def aperform(self, ticket: Ticket) -> Result[Any]:
+        """Act like `perform`, from a coroutine."""
+        return await self._door.aperform(ticket)
 
     def call(self, caller: Caller, ability: str, args: Json, cause: str) -> Json:
         """Act like `request`; return the value, or raise `Failed`."""
@@ -53,7 +73,7 @@ class RunJournal:
         opened = self._door.before(caller, ability, dict(request), cause)
         if isinstance(opened, Err):
             raise failure(opened)
-        response: Any = value_of(self._door.perform(opened.value))
+        response: Any = value_of(self.perform(opened.value))
         return response, opened.value.outcome
 
     def refuse(self, caller: Caller, ability: str, error: DomainError, cause: str) -> None:
@@ -68,6 +88,16 @@ class RunJournal:
         """Ask the hooks of *event* about *subject*."""
         return ask()
 
+    def decide(
+        self,
+        policy: str,  # noqa: ARG002
+        subject: str,  # noqa: ARG002
+        value: Object,  # noqa: ARG002
+        ask: Callable[[], tuple[Object, str]],
+    ) -> tuple[Object, str]:
+        """Ask *policy* about *value*; return the payload of the recorded answer and its span."""
+        return ask()
+
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Make a value that no repetition would give again, and record it."""
         value = make()
@@ -75,10 +105,25 @@ class RunJournal:
         return value
 
     def branch(self, branch: Branch) -> "RunJournal":
-        """Begin a branch, and return its journal."""
-        return RunJournal(self._door, self._record, self._begin(branch))
-
-    def _begin(self, branch: Branch) -> str:
-        """Record that *branch* begins, and return its span."""
+        """Record that *branch* begins, and return its journal."""
         allowed = None if branch.allowed is None else sorted(branch.allowed)
-        return self.write("run.branch", "runtime", {"name": branch.name, "allowed": allowed})
+        payload = {"name": branch.name, "allowed": allowed}
+        if branch.skill is not None:
+            payload |= {"skill": branch.skill, "schema_version": "v2"}
+        return self.under(self.write("run.branch", "runtime", payload))
+
+    def under(self, span: str) -> "RunJournal":
+        """Return the journal of what stands under *span*."""
+        return RunJournal(self._door, self._record, span)
+
+
+@attrs.frozen
+class SessionOrigin:
+    """The origin of a session: the *event* recorded under ``session.start``, with its *payload*.
+
+    *journal* makes the journals of its runs.
+    """
+
+    event: str
+    payload: Object
+    journal: Callable[[Door, Write, str], RunJournal] = RunJournal

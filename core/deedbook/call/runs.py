@@ -14,15 +14,17 @@ from typing import Any, Final, cast
 
 import attrs
 
-from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo
+from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo, SubjectDecision
 from deedbook.contract.lifecycle import EVENTS
+from deedbook.format.canonical import encode
 from deedbook.format.context import REPORT, Recorder, RunContext
 from deedbook.format.errors import recordable
 from deedbook.format.events import new_id
 from deedbook.format.families import RUN_ENDS
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER
+from deedbook.policy.callers import OVER, skill_excess
+from deedbook.policy.subjects import read_decision
 
 from .call_context import CallCtx, OpenCall, Show
 from .door import Door
@@ -55,7 +57,7 @@ class RunCalls(CallCtx):
     @property
     def skill(self) -> Skill | None:
         """The invoked skill, if there is one."""
-        return self._work.skill
+        return self._work.skill(self._journal.bindings)
 
     @property
     def signals(self) -> Object:
@@ -93,9 +95,18 @@ class RunCalls(CallCtx):
             raise Failed("GATE_DENIED", f"{event}: {fired.refusal}")
         return fired.left
 
+    def decide(self, policy: str, subject: str, value: Object) -> SubjectDecision:
+        """Ask *policy* about a subject, and record the answer."""
+        door = self._work.door
+        if self._work.ticket.span not in door.open:
+            raise Failed("TOOL_NOT_ALLOWED", f"policy {policy!r}: {OVER.why} asks about nothing")
+        ask = partial(door.decide, self._caller(), policy, subject, value, self._work.cause)
+        payload, span = self._journal.decide(policy, subject, value, ask)
+        return SubjectDecision(read_decision(payload), span)
+
     def agent(self, role: str) -> RoleAgent:
         """Hand over to *role* and return it; raises `Failed` if it has no instructions."""
-        instructions = self._work.door.bindings.instructions(role)
+        instructions = self._journal.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
         return RoleAgent(self._work, self._journal, role, instructions, self._hand_over(role))
@@ -106,8 +117,9 @@ class RunCalls(CallCtx):
         if event_type == REPORT:
             self._check_report(payload)
         else:
-            entry = work.door.bindings.entry_of(work.ticket.bound.id) or {}
-            check_record(work.door.bindings, event_type, payload, "/".join(entry["plugin"]))
+            bindings = self._journal.bindings
+            entry = bindings.entry_of(work.ticket.bound.id) or {}
+            check_record(bindings, event_type, payload, "/".join(entry["plugin"]))
         self._journal.write(event_type, "agent", payload)
 
     def answer(self, text: str) -> None:
@@ -126,8 +138,9 @@ class RunCalls(CallCtx):
 
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in scope, as the charter has them; nothing is bound."""
-        bindings = self._work.door.bindings
-        found = ((name, bindings.entry_of(name)) for name in sorted(self._caller().scope.names or ()))
+        bindings = self._journal.bindings
+        names = self._work.flow(bindings).scope.names or ()
+        found = ((name, bindings.entry_of(name)) for name in sorted(names))
         return [
             AbilityInfo(
                 id=name,
@@ -142,7 +155,7 @@ class RunCalls(CallCtx):
 
     def skills(self) -> list[SkillInfo]:
         """Return the skills of the charter, in a stable order."""
-        bindings = self._work.door.bindings
+        bindings = self._journal.bindings
         entries = bindings.charter.document["skills"]
         return [
             SkillInfo(
@@ -153,10 +166,15 @@ class RunCalls(CallCtx):
             for name, skill in sorted(bindings.skills.items())
         ]
 
-    def parallel(self, branches: Sequence[Branch]) -> list[Json]:
-        """Run *branches* side by side and return their results in order; the first failure is raised at the end."""
+    def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:
+        """Run *branches* side by side and return their results in order; the first failure is raised at the end.
+
+        With *return_failures*, a `Failed` stands in the place of its result instead.
+        """
         if len(branches) > MAX_BRANCHES:
             raise Failed("NOT_AVAILABLE", f"{len(branches)} branches; the most at once are {MAX_BRANCHES}")
+        for each in branches:
+            self._check_skill(each)
         made = [self._branch(each) for each in branches]
         if not made:
             return []
@@ -165,8 +183,9 @@ class RunCalls(CallCtx):
         results = [each.result() for each in begun]
         problems = [problem for _, problem in results if problem is not None]
         for problem in sorted(problems, key=lambda each: isinstance(each, Exception)):  # a suspension first
-            raise problem
-        return [value for value, _ in results]
+            if not (return_failures and isinstance(problem, Failed)):
+                raise problem
+        return [value if problem is None else problem for value, problem in results]
 
     def now(self) -> str:
         """Return the recorded time."""
@@ -185,8 +204,34 @@ class RunCalls(CallCtx):
 
     def _branch(self, branch: Branch) -> "tuple[RunCalls, Branch]":
         journal = self._journal.branch(branch)
-        run = RunCalls(self._work.under(journal.span, branch.allowed), self._show, self._hooks, journal, self._runs)
-        return run, branch
+        work = self._work.under(journal.span, branch.allowed, branch.skill)
+        return RunCalls(work, self._show, self._hooks, journal, self._runs), branch
+
+    def _check_skill(self, branch: Branch) -> None:
+        """Raise `Failed` if the skill of *branch* is unknown, or allows what the skill of this run does not allow."""
+        if branch.skill is None:
+            return
+        bindings = self._journal.bindings
+        skill = bindings.skills.get(branch.skill)
+        if skill is None:
+            near = suggest(branch.skill, bindings.skills)
+            raise Failed("NOT_AVAILABLE", f"branch {branch.name!r}: no skill {branch.skill!r} in the charter{near}")
+        own = self._work.skill(bindings)
+        more = skill_excess(skill, own, bindings) if own else ()
+        if more and own:
+            why = f"skill {skill.name} allows {', '.join(sorted(more))}, which skill {own.name} does not allow"
+            raise Failed("TOOL_NOT_ALLOWED", f"branch {branch.name!r}: {why}")
+
+    def start_skill(self, skill: str) -> None:
+        """Ask the hooks of ``SkillStart`` whether this branch may work under *skill*; raises `Failed`."""
+        ticket = self._work.ticket
+        given = ticket.args.get("prompt")
+        prompt = given if isinstance(given, str) else encode(ticket.args).decode()
+        ask = partial(self._hooks.skill_start, skill, prompt, ticket.caller.principal, self._work.cause)
+        fired = self._journal.fire("SkillStart", {"prompt": prompt}, ask)
+        if fired.refusal is not None or fired.prompt != prompt:
+            why = fired.refusal or "a hook would change the request, which a branch cannot take"
+            raise Failed("SKILL_DENIED", f"skill {skill}: {why}")
 
     def _check_report(self, report: Object) -> None:
         found = self._work.faults("worker_report_v1", dict(report))
@@ -204,6 +249,8 @@ class RunCalls(CallCtx):
 
 def _perform_branch(run: RunCalls, branch: Branch) -> tuple[Json, BaseException | None]:
     try:
+        if branch.skill is not None:
+            run.start_skill(branch.skill)
         return branch.work(cast("Run", run)), None
     except BaseException as problem:  # noqa: BLE001 - the others must end before it is raised
         return None, problem

@@ -36,7 +36,7 @@ from deedbook.policy.requests import principal_json
 
 from .call_context import CallCtx, WorkspaceCall
 from .door import Door, FactReader
-from .handlers import Outcome, SessionOrigin, Ticket
+from .handlers import Outcome, Ticket
 from .hooks import HookResult, HookRunner, refused
 from .records import check_record
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from .pending_calls import Grant, PendingCalls
     from .prompts import Reply
+    from .run_journal import SessionOrigin
     from .runs import Runs
 
 Show = Callable[[Json], None]
@@ -83,7 +84,7 @@ class Session:
         deferred: bool = False,
         prompted: Callable[["Session"], None],
         ending: Callable[["Session"], None],
-        origin: SessionOrigin | None = None,
+        origin: "SessionOrigin | None" = None,
         parts: SessionParts = SessionParts(),  # noqa: B008 - an immutable tuple
         past: Sequence[Event] = (),
         mode: str = "interactive",
@@ -107,7 +108,7 @@ class Session:
         self.door = Door(
             bindings, ledger,
             facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=pending_calls,
-            deferred=deferred, origin=origin, parts=parts,
+            deferred=deferred, parts=parts,
         )  # fmt: skip
         self._root = self._cause = ""
         self._ending = Lock()
@@ -318,7 +319,7 @@ class Session:
         runs.suspends = self.door.suspends = self._origin is None and not self.door.is_deferred
         caller = attrs.evolve(self.caller, signals=signals)
         journal = runs.journal(self.door, self.note, message)
-        run = PromptRun(self.bindings, self.hooks, self.principal, caller, message, journal, self.context)
+        run = PromptRun(self.hooks, self.principal, caller, message, journal, self.context)
         try:
             return run.run(prompt)
         except RunSuspended as problem:
@@ -388,7 +389,7 @@ class Session:
         from .runs import Runs
 
         if self._runs is None:
-            self._runs = Runs()
+            self._runs = Runs(journal=self._origin.journal) if self._origin else Runs()
         return self._runs
 
     def _write(

@@ -65,6 +65,8 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _section(
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
+    yield from _section({"workflows": {}, **old}, {"workflows": {}, **new}, "workflows", "workflow file",
+                        ("other", "other"), _workflow_file)  # fmt: skip
     yield from _section(
         {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
     )
@@ -235,6 +237,14 @@ def _log(old: Entry, new: Entry) -> Iterator[Change]:
 
 def _feature(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _rest(what, old, new, set(), other=set())
+
+
+def _workflow_file(what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    was, now = old.get("overrides"), new.get("overrides")
+    if was != now:
+        replaced = f"{what} overrides the file of the pack"
+        yield ("looser", f"{replaced} {now}") if now else ("other", f"{replaced} {was} no more")
+    yield from _rest(what, old, new, {"overrides"}, other={"digest"})
 
 
 def _text(what: str, old: Any, new: Any) -> Iterator[Change]:

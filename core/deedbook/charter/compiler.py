@@ -4,14 +4,14 @@ The compiler loads every plugin that the sources name and reports all faults at 
 imports none of this.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from deedbook.format.errors import BindingError, DomainError, fault, raise_all
-from deedbook.format.files import Folder
+from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import Charter
 from deedbook.policy.charter_format import FORMAT
+from deedbook.policy.fitting import judges_calls
 from deedbook.policy.match import DYNAMIC, Match
 from deedbook.workspace.declarations import ClientSource, Profile, Workspace
 from deedbook.workspace.sections import read_owners
@@ -20,7 +20,7 @@ from deedbook.workspace.site import SETTINGS
 from .abilities import AbilityCompiler
 from .extensions import Extensions
 from .guards import GuardCompiler
-from .linker import Admit, Linker, LoadedPlugin, admit_all, profile_place
+from .linker import Admit, Linker, LoadedPlugin, admit_all, locator, profile_place
 from .memory_section import MemoryCompiler
 from .policies import Targets
 from .skills import SkillCompiler
@@ -45,16 +45,6 @@ def compile_charter(
     return Charter.of(document)
 
 
-def find_unsupported(root: Folder) -> list[DomainError]:
-    """Return a fault for each section of a workspace that this release does not support.
-
-    Ignoring it would lift its limits.
-    """
-    found = [".system/workflows"] if root.exists(".system/workflows") else []
-    why = "workflows and phases come with a later release; remove it from .system"
-    return [fault("NOT_AVAILABLE", why, place=place) for place in found]
-
-
 class _Compiler:
     """One compilation. It collects faults instead of stopping at the first."""
 
@@ -67,8 +57,6 @@ class _Compiler:
     def document(self, kernel: str) -> dict[str, Any]:
         workspace, profile = self.workspace, self.profile
         guards = GuardCompiler(self.linker, workspace.root, self.known)
-        with Folder.at(workspace.root) as root:
-            self.linker.faults.extend(find_unsupported(root))
         for pack in workspace.packs.values():
             self.linker.link("pack", pack.id, pack.place)
         parts = {
@@ -80,6 +68,7 @@ class _Compiler:
         for name, entry in parts["policies"].items():
             if entry:
                 guards.check_policy(workspace.policies[name], entry, targets)
+        self._check_named_policies(parts["policies"])
         self._check_profile()
         return {
             **parts,
@@ -120,6 +109,15 @@ class _Compiler:
             "schemas": self.linker.schemas,
             "sources": dict(workspace.digests),
         }
+
+    def _check_named_policies(self, policies: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Check that abilities name only policies that judge calls."""
+        for source in self.workspace.abilities.values():
+            for index, name in enumerate(source.policies):
+                entry = policies.get(name)
+                if entry and not judges_calls(entry):
+                    why = f"policy {name!r} judges no calls, only {', '.join(sorted(entry['subjects']))}; leave it out"
+                    self.linker.refuse("BINDING_INVALID", why, locator(source)(f"/policies/{index}"))
 
     def _sections(self) -> dict[str, Any]:
         """Return the members of features that read files of the workspace; without such files, they are empty."""

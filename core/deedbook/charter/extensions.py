@@ -7,6 +7,7 @@ from deedbook.contract import EventType
 from deedbook.contract.features import FeatureSpec
 from deedbook.format.events import EVENT_TYPE
 from deedbook.format.families import family_of
+from deedbook.plugins.event_families import read_granted_families
 from deedbook.plugins.groups import FEATURE
 from deedbook.workspace.declarations import FeatureSource, Workspace
 
@@ -21,9 +22,12 @@ class Extensions:
 
     def __init__(self, workspace: Workspace, linker: Linker) -> None:
         self._workspace, self._linker = workspace, linker
+        self._granted: dict[str, list[str]] = {}
 
     def entries(self) -> dict[str, Any]:
         """Return the members ``features`` and ``records`` of a charter, each only where there are any."""
+        for family, distribution in sorted(read_granted_families().items()):
+            self._granted.setdefault(distribution, []).append(family)
         features = {name: self._feature(source) for name, source in self._workspace.features.items()}
         records: dict[str, Any] = {}
         for event_type, row in self._records():
@@ -56,10 +60,11 @@ class Extensions:
 
     def _is_own(self, linked: LoadedPlugin, event_type: str) -> bool:
         """Return whether a plugin may declare an event type; a name that is not its own is a fault."""
-        family = family_of(linked.offer.name)
-        if event_type.startswith(f"{family}.") and EVENT_TYPE.fullmatch(event_type):
+        families = [family_of(linked.offer.name), *self._granted.get(linked.offer.distribution, ())]
+        if event_type.startswith(tuple(f"{each}." for each in families)) and EVENT_TYPE.fullmatch(event_type):
             return True
-        why = f"it declares the event type {event_type!r}; the names of its event types are {family}.<name>"
+        names = " or ".join(f"{each}.<name>" for each in families)
+        why = f"it declares the event type {event_type!r}; the names of its event types are {names}"
         self._linker.refuse("BINDING_INVALID", why, str(linked.offer))
         return False
 

@@ -18,7 +18,7 @@ from deedbook.policy.match import Match
 from deedbook.programs.scripts import find_missing
 from deedbook.workspace.declarations import HookSource, PolicySource
 
-from .linker import Linker, declaration_place, locator
+from .linker import Linker, LoadedPlugin, declaration_place, locator
 from .policies import Targets, place_of
 
 
@@ -91,6 +91,9 @@ class GuardCompiler:
         linked = self._linker.link("policy", source.kind, source.place)
         if linked is None:
             return None
+        if source.match is not None and not linked.spec.calls:
+            why = f"policy kind {source.kind!r} judges no calls, so there is nothing to match; leave match out"
+            self._linker.refuse("BINDING_INVALID", why, locator(source)("/match"))
         reads = linked.spec.reads
         with self._linker.collect_errors(source.place):
             reads = Kind(source.kind, linked.plugin_class).reads(source.settings)
@@ -103,7 +106,20 @@ class GuardCompiler:
             "place": source.place,
             "rules": [source.rule_place(index) for index in range(len(rules) if isinstance(rules, list) else 0)],
             **self._gate(attrs.evolve(linked.spec, reads=reads), source.place),
+            **self._subjects(linked),
         }
+
+    def _subjects(self, linked: LoadedPlugin) -> dict[str, Any]:
+        """Return the members for the subjects of a kind, each only where it differs from a kind that judges calls."""
+        spec: GateSpec = linked.spec
+        subjects = {
+            name: {
+                "schema": self._linker.schema(subject.schema, declaration_place(linked, f"subjects[{name!r}].schema")),
+                "answers": sorted(subject.answers),
+            }
+            for name, subject in spec.subjects.items()
+        }
+        return {**({} if spec.calls else {"calls": False}), **({"subjects": subjects} if subjects else {})}
 
     def check_policy(self, source: PolicySource, entry: dict[str, Any], targets: Targets) -> None:
         """Check a policy by its kind against the abilities that it applies to, then by its settings schema."""

@@ -22,10 +22,11 @@ from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, RUN_REFERENCE_DIGEST, AbilityTable, BoundAbility, Scope, event_names
 from deedbook.policy.charter import Charter, identity, is_asynchronous
-from deedbook.policy.fitting import Fitting, facts_of, fittings, rule_tags, tags_of
+from deedbook.policy.fitting import Fitting, facts_of, fittings, judges_calls, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.kinds import KINDS
 from deedbook.policy.match import AbilityFacts
+from deedbook.policy.subjects import BoundSubject
 
 from .linker import Linker, LoadedPlugin
 
@@ -39,6 +40,7 @@ Trusts: TypeAlias = Callable[[Mapping[str, Any]], bool]
 """Called with a plugin's entry in the charter before it is loaded; returns whether its pure gates may run."""
 
 CALL: Final = frozenset({"allow", "deny", "ask"})
+POLICY: Final = CALL | {"advisory"}
 POLICY_LIMIT: Final = 1.0
 _SERVER: Final = ["tool", "mcp"]
 
@@ -107,6 +109,7 @@ class JudgingBinder:
         self.host = host
         self.schemas = schemas
         self.ready: dict[str, list[_PreparedGate]] = {event: [] for event in (*EVENTS, "policy")}
+        self.subjects: dict[str, dict[str, BoundSubject]] = {}
         self._trusts = trusts
         self._validators: dict[str, Validator] = {}
 
@@ -127,6 +130,7 @@ class JudgingBinder:
             hooks=MappingProxyType({name: self._session_hooks(name) for name in EVENTS if not EVENTS[name].call}),
             skills=MappingProxyType({name: _skill(name, entry) for name, entry in self.document["skills"].items()}),
             records=MappingProxyType({name: self._record(name, row) for name, row in records.items()}),
+            subjects=MappingProxyType(self.subjects),
         )
 
     def _bind_late(self, name: str) -> BoundAbility:
@@ -160,7 +164,7 @@ class JudgingBinder:
         if self._may_run(fitting.entry):
             self.keep_policy(fitting, self.construct(fitting.entry)[1])
         else:
-            self.keep_policy(_as_impure(fitting), _refuse_to_act)
+            self.keep_policy(_as_impure(fitting), None)
 
     def construct_hook(self, fitting: Fitting) -> tuple[Callable[..., Any], float]:
         """Construct a hook in this process; return the function that asks it, and its limit in seconds."""
@@ -177,9 +181,22 @@ class JudgingBinder:
         may = event.may | (event.rewriter if fitting.entry["rewrites"] else frozenset())
         self._keep(event.name, fitting, ask, may, limit)
 
-    def keep_policy(self, fitting: Fitting, ask: Callable[..., Any]) -> None:
-        """Add a policy; *ask* answers for it."""
-        self._keep("policy", fitting, ask, CALL, POLICY_LIMIT)
+    def keep_policy(self, fitting: Fitting, made: Any) -> None:
+        """Add a policy; *made* is the gate that its kind constructed, or ``None`` if it is not to be asked."""
+        entry = fitting.entry
+        if judges_calls(entry):
+            self._keep("policy", fitting, made or _refuse_to_act, POLICY, POLICY_LIMIT)
+        if subjects := entry.get("subjects"):
+            ask = made.decide if made else _refuse_to_act
+            gate = self._gate("policy", fitting, ask, frozenset(), POLICY_LIMIT)
+            self.subjects[fitting.name] = {
+                name: BoundSubject(
+                    name,
+                    attrs.evolve(gate, may=frozenset(row["answers"])),
+                    foreign(self.document["schemas"][row["schema"]], place=f"subject {name} of {fitting.name}"),
+                )
+                for name, row in subjects.items()
+            }
 
     def _may_run(self, entry: Mapping[str, Any]) -> bool:
         if not entry["pure"] or is_asynchronous(entry):
@@ -187,9 +204,14 @@ class JudgingBinder:
         return self._trusts(self.document["plugins"]["/".join(entry["plugin"])])
 
     def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
-        entry, match = fitting.entry, fitting.match
+        gate, match = self._gate(at, fitting, ask, may, limit), fitting.match
+        holds = match.holds if match else None
+        self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, holds=holds)))
+
+    def _gate(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> BoundGate:
+        entry = fitting.entry
         waits = is_asynchronous(entry)
-        gate = BoundGate(
+        return BoundGate(
             id=fitting.name,
             kind="policy" if at == "policy" else "hook",
             digest=identity(entry, self.document["plugins"]),
@@ -207,13 +229,11 @@ class JudgingBinder:
             rule_tags=rule_tags(entry) if at == "policy" else (),
             mask=masker_of(self.host),
         )
-        holds = match.holds if match else None
-        self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, holds=holds)))
 
     def _session_hooks(self, event: str) -> tuple[BoundGate, ...]:
         return tuple(in_order((ready.fitting.entry["priority"], ready.always) for ready in self.ready[event]))
 
-    def _gates(self, at: str, facts: AbilityFacts, named: list[str]) -> tuple[BoundGate, ...]:
+    def _gates_for(self, at: str, facts: AbilityFacts, named: list[str]) -> tuple[BoundGate, ...]:
         """Return the gates that can fit one ability, by priority and id."""
         fitting = [ready for ready in self.ready[at] if ready.fitting.fits(facts, named)]
         return tuple(
@@ -231,8 +251,8 @@ class JudgingBinder:
             takes = CompletionSchema(self.schemas, "completion_request", takes)
             gives = CompletionSchema(self.schemas, "completion_response", gives)
         facts, limit, uses = facts_of(name, entry), entry["timeout_ms"], frozenset(entry["uses"])
-        before = self._gates("PreToolUse", facts, entry["hooks"].get("pre_call", []))
-        policies = self._gates("policy", facts, entry["policies"])
+        before = self._gates_for("PreToolUse", facts, entry["hooks"].get("pre_call", []))
+        policies = self._gates_for("policy", facts, entry["policies"])
         return BoundAbility(
             id=name,
             kind=entry["kind"],
@@ -253,8 +273,8 @@ class JudgingBinder:
             rewriters=tuple(gate for gate in before if "transform" in gate.may),
             guards=tuple(gate for gate in before if "transform" not in gate.may),
             policies=policies,
-            observers=self._gates("PostToolUse", facts, entry["hooks"].get("post_call", [])),
-            creators=self._gates("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
+            observers=self._gates_for("PostToolUse", facts, entry["hooks"].get("post_call", [])),
+            creators=self._gates_for("PreAbilityCreate", facts, entry["hooks"].get("pre_create", [])),
             reads=frozenset().union(*(gate.reads for gate in (*before, *policies))),
             keeps_context=entry["kind"] == "flow" and entry["gives"] == RUN_REFERENCE_DIGEST,
             reconciles=getattr(getattr(handler, "spec", None), "reconciles", False) is True,

@@ -67,7 +67,7 @@ def open_charter(
     elif (
         past.charter
         and _is_trusted(past.charter, store, root)
-        and _is_fresh(past.charter, workspace, catalogue, root, kernel)
+        and _is_fresh(past.charter, workspace, catalogue, kernel)
     ):
         charter = past.charter
     else:
@@ -137,15 +137,13 @@ def find_current(
     kept = store.find(digest)
     if kept is None:
         return None
-    if _is_trusted(kept, store, root) and _is_fresh(kept, workspace, catalogue, root, kernel):
+    if _is_trusted(kept, store, root) and _is_fresh(kept, workspace, catalogue, kernel):
         return kept
     now = compile_charter(workspace, catalogue, kernel=kernel)
     return kept if now.digest == digest else None
 
 
-def is_superseded(
-    digest: str, workspace: "Workspace", catalogue: Catalogue, root: Folder, store: Store, kernel: str
-) -> bool:
+def is_superseded(digest: str, workspace: "Workspace", catalogue: Catalogue, store: Store, kernel: str) -> bool:
     """Return whether *workspace* certainly compiles to another charter than *digest*; imports no plugin.
 
     ``False`` where only compiling can tell: the code of a plugin that is installed in place may have changed.
@@ -154,7 +152,7 @@ def is_superseded(
         kept = store.find(digest)
     except BindingError:
         return True
-    if kept is None or not _has_the_same_sources(kept, workspace, root, kernel):
+    if kept is None or not _has_the_same_sources(kept, workspace, kernel):
         return True
     return any(_is_replaced(key, entry, catalogue) for key, entry in kept.document["plugins"].items())
 
@@ -221,20 +219,17 @@ class _PreviousCharter:
 # --- freshness --------------------------------------------------------------------------------------------------------
 
 
-def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, root: Folder, kernel: str) -> bool:
+def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, kernel: str) -> bool:
     """Return whether compiling again would give *kept*: none of its inputs has changed."""
-    return _has_the_same_sources(kept, workspace, root, kernel) and _are_installed(kept.document, catalogue)
+    return _has_the_same_sources(kept, workspace, kernel) and _are_installed(kept.document, catalogue)
 
 
-def _has_the_same_sources(kept: Charter, workspace: "Workspace", root: Folder, kernel: str) -> bool:
-    from .compiler import find_unsupported
-
+def _has_the_same_sources(kept: Charter, workspace: "Workspace", kernel: str) -> bool:
     document = kept.document
     return (
         (document.get("format"), document.get("kernel")) == (FORMAT, kernel)
         and document["profile"] == workspace.profile
         and document["sources"] == dict(workspace.digests)
-        and not find_unsupported(root)
     )
 
 
@@ -289,7 +284,7 @@ def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, roo
     try:
         pinned = pins.charters.get(current_platform())
         kept = store.find(pinned) if pinned else None
-        if kept and not faults and _is_fresh(kept, workspace, catalogue, root, kernel):
+        if kept and not faults and _is_fresh(kept, workspace, catalogue, kernel):
             return kept
         known = known_files(kept.document) if kept else ()
         charter = compile_charter(workspace, catalogue, kernel=kernel, admit=pins.refuse_code, known=known)

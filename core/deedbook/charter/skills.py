@@ -14,9 +14,10 @@ from deedbook.format import canonical
 from deedbook.format.errors import describe, fault, recordable
 from deedbook.format.files import Folder
 from deedbook.format.schema import suggest
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import WorkspaceHost, hidden_folders
 from deedbook.plugins.packs import recorded_files
-from deedbook.workspace.declarations import LoaderSource, PackSource, Workspace
+from deedbook.workspace.declarations import LoaderSource, PackSource, SkillSource, Workspace
 from deedbook.workspace.documents import Document, parse_front_matter
 from deedbook.workspace.sources import MAX_SKILL, read
 
@@ -44,13 +45,17 @@ def read_front_matter(source: str, workspace: Workspace) -> Document | None:
 
 @attrs.frozen
 class LoadedSkill:
-    """A skill from a loader, and a test whether its *source* is a file that the loader may read."""
+    """A skill from a loader or a feature, and a test whether its *source* is a file that may declare it.
+
+    A feature's skill has its *declaration*, with exact places.
+    """
 
     skill: Any
     place: str
     linked: LoadedPlugin
     is_source: Callable[[str], bool]
     label: str = ""
+    declaration: SkillSource | None = None
 
     def display(self, text: str) -> str:
         """Return a path, or a text that begins with one, as messages show it."""
@@ -139,6 +144,10 @@ class SkillCompiler:
         for pack in self._workspace.packs.values():
             if pack.folder.exists("skills"):
                 yield from self._in_pack(pack)
+        for name, section in self._workspace.sections.items():
+            for source in section.skills():
+                if linked := self._linker.link(FEATURE, name, source.place):
+                    yield LoadedSkill(source.skill, source.place, linked, lambda _: True, declaration=source)
 
     def _in_workspace(self, loader: LoaderSource, root: Folder) -> Iterator[LoadedSkill]:
         settings, place = dict(loader.settings), loader.place or SKILLS
@@ -192,6 +201,8 @@ class SkillCompiler:
         document = None
         try:
             for pointer, message in provider.spec.check_skill(skill):
+                if found.declaration:
+                    document = found.declaration.origin.document
                 document = document or read_front_matter(source, self._workspace)
                 place = document.place(pointer, key=True) if document else source
                 self._linker.refuse("SOURCE_INVALID", f"provider {provider.offer.name!r}: {message}", place)

@@ -8,9 +8,9 @@ from typing import Final
 from deedbook.approvals.answering import AGAIN, open_queue
 from deedbook.call.continuation.resume import has_open_run, open_requests
 from deedbook.call.continuation.settling import PersonResult
-from deedbook.call.handlers import SessionOrigin
 from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import ApprovalQueue, ApprovalRequest, refuse_state
+from deedbook.call.run_journal import SessionOrigin
 from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical

@@ -93,12 +93,13 @@ class FeatureHooks:
         raise NotImplementedError
 
     @featurespec
-    def read_section(self, reader: Any, tree: Any, document: Any, roots: Sequence[str]) -> Any:
+    def read_section(self, reader: Any, tree: Any, document: Any, roots: Sequence[str], packs: Sequence[Any]) -> Any:
         """Read the section of the feature's name and its files in ``.system`` (``known/sections.json`` lists both).
 
         *reader* reads files of *tree* and collects faults, *document* is ``deedbook.yaml``, or ``None``.
-        *roots* are the folders under the feature's name in ``roots:``.
-        Return a `deedbook.workspace.declarations.FeatureSection`: abilities, and the member of the charter.
+        *roots* are the folders under the feature's name in ``roots:``, *packs* the trees of the activated packs.
+        Return a `deedbook.workspace.declarations.FeatureSection`: abilities, policies, skills, and the member of the
+        charter.
         """
 
     @featurespec

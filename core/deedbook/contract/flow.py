@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from .plugins import Ctx, Effects, Json, Object, Skill
+from .plugins import Ctx, Effects, Json, Object, Skill, SubjectDecision
 
 MODES: Final = ("interactive", "autofix", "report-only", "headless")
 """How a session runs: with a person present, with automatic fixes, without changes, or without a person."""
@@ -147,12 +147,15 @@ class SkillInfo:
 class Branch:
     """One branch of `Run.parallel`: its *name* in the record, and its *work*, which gets a run of its own.
 
-    With *allowed*, the branch may use only these abilities of the run's scope.
+    With *allowed*, the branch may use only these abilities of the run's scope. With *skill*, the branch works under
+    that skill of the charter, whose ``allowed-tools`` are its scope; in a run that has a skill, it may allow nothing
+    that the run's skill does not allow. Hooks of ``SkillStart`` are asked before the work begins.
     """
 
     name: str
     work: "Callable[[Run], Json]"
     allowed: Collection[str] | None = None
+    skill: str | None = None
 
 
 class Run(Ctx, Protocol):
@@ -180,6 +183,15 @@ class Run(Ctx, Protocol):
         ``SCHEMA_VIOLATION``).
         """
 
+    def decide(self, policy: str, subject: str, value: Object) -> SubjectDecision:
+        """Ask *policy* about *value*, one of its kind's subjects, and record the answer as ``policy.check``.
+
+        An exception, a late answer or one that the kind may not give denies. Under ``enforcement: observe`` every
+        answer but ``allow`` is recorded as it is and returned as ``advisory``. Raises `Failed` and records nothing for
+        an unknown policy or subject (``NOT_AVAILABLE``) and for an invalid value (``SCHEMA_VIOLATION``). A resumed run
+        gets the recorded answer.
+        """
+
     def answer(self, text: str) -> None:
         """Take the context through its remaining states to COMPLETED, with a report whose output is *text*.
 
@@ -195,10 +207,11 @@ class Run(Ctx, Protocol):
     def skills(self) -> list[SkillInfo]:
         """Return all skills of the charter, sorted by name. A skill may allow what is outside the scope of this run."""
 
-    def parallel(self, branches: Sequence[Branch]) -> list[Json]:
+    def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:
         """Run the branches side by side, each on a thread and with a run of its own, and return their results in order.
 
-        All branches end before the first failure, in their order, is raised.
+        All branches end before the first failure, in their order, is raised. With *return_failures*, the `Failed` that
+        a branch raised stands in the place of its result instead.
         """
 
     def now(self) -> str:

@@ -16,7 +16,7 @@ import pluggy
 Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Object: TypeAlias = Mapping[str, Any]
 Effects: TypeAlias = Literal["none", "read", "write", "irreversible"]
-Outcome: TypeAlias = Literal["allow", "transform", "ask", "deny"]
+Outcome: TypeAlias = Literal["allow", "advisory", "transform", "ask", "deny"]
 PATHS: Final = ("/path", "/file_path", "/paths")  # the arguments that are paths, unless an ability declares others
 
 Spec_co = TypeVar("Spec_co", covariant=True)
@@ -82,18 +82,34 @@ class HandlerSpec:
 
 
 @attrs.frozen(kw_only=True)
+class Subject:
+    """Something other than a call that a policy kind judges, such as a finding.
+
+    *schema* is the JSON Schema of its values (draft 2020-12). *answers* are the outcomes that the kind may give about
+    it, with ``allow`` and ``deny`` among them.
+    """
+
+    schema: Object
+    answers: frozenset[str] = frozenset({"allow", "advisory", "deny"})
+
+
+@attrs.frozen(kw_only=True)
 class GateSpec:
     """The declaration of a hook, a policy kind or a skill loader.
 
     *settings* is the JSON Schema of its YAML settings. *reads* names facts beyond the call, such as ``session.calls``;
     exactly these are passed and recorded. *pure*: the same call and facts give the same answer, so that ``explain`` and
     ``verify`` may ask again. *rewrites*: may answer ``transform``; all rewriters run before all other gates.
+    *subjects* are what a policy kind judges besides calls, by name. *calls*: whether a policy kind judges calls. A kind
+    that does not has subjects, and its policies take no ``match``.
     """
 
     settings: Object = attrs.field(factory=dict)
     reads: frozenset[str] = frozenset()
     pure: bool = False
     rewrites: bool = False
+    subjects: Mapping[str, Subject] = attrs.field(factory=dict)
+    calls: bool = True
 
 
 @attrs.frozen
@@ -139,14 +155,45 @@ class Call:
         return sha256(identity % (self.ability.encode(), self.raw, self.principal.id.encode())).hexdigest()
 
 
+@attrs.frozen(kw_only=True)
+class SubjectCase:
+    """A subject to be judged: its *name*, and its *value*, which fits the schema of `Subject`.
+
+    The other members are those of the flow that asks, as in `Call`: *facts* are those that the kind's ``reads`` names.
+    """
+
+    name: str
+    value: Object
+    principal: Principal
+    role: str | None
+    skill: str | None
+    enforcement: str
+    session: str
+    now: str
+    facts: Object
+    mode: str = "interactive"
+
+
 @attrs.frozen
 class Decision:
-    """A gate's answer. *args* only with ``transform``; *signals* are structured hints for the caller."""
+    """A gate's answer. *args* only with ``transform``; *signals* are structured hints for the caller.
+
+    A policy that answers ``advisory`` is recorded and shown, and gates nothing: the call goes on as if the policy had
+    not been asked. From the strictest: ``deny``, ``ask``, ``transform``, ``advisory``, ``allow``.
+    """
 
     outcome: Outcome
     reason: str = ""
     args: Object | None = None
     signals: Object = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class SubjectDecision:
+    """The *decision* about a subject, and the *span* of the ``policy.check`` event that records it."""
+
+    decision: Decision
+    span: str
 
 
 ALLOW = Decision("allow")
@@ -155,6 +202,11 @@ ALLOW = Decision("allow")
 def allow(reason: str = "") -> Decision:
     """Return an allowing decision; without a reason it is the shared constant."""
     return Decision("allow", reason) if reason else ALLOW
+
+
+def advisory(reason: str) -> Decision:
+    """Return a decision that is recorded and shown, and gates nothing; policies only."""
+    return Decision("advisory", reason)
 
 
 def deny(reason: str) -> Decision:
@@ -370,10 +422,20 @@ class Reconciler(Handler, Protocol):
 
 
 class Gate(Protocol):
-    """The gate that a policy kind constructs."""
+    """The gate that a policy kind constructs, if it judges calls."""
 
     def __call__(self, call: Call, /) -> Decision:
         """Judge *call*; an exception, a late answer or anything but a `Decision` denies."""
+
+
+class SubjectGate(Protocol):
+    """The gate that a policy kind constructs, if it has subjects."""
+
+    def decide(self, case: SubjectCase, /) -> Decision:
+        """Judge *case*, and record the decision's signals with it.
+
+        An exception, a late answer, or anything but a `Decision` that the subject's answers name denies.
+        """
 
 
 @attrs.frozen(kw_only=True)
@@ -482,7 +544,7 @@ class Plugin(Protocol[Spec_co, Instance_co]):
 
 HandlerPlugin: TypeAlias = Plugin[HandlerSpec, Handler]  # deedbook.tools, .providers, .flows: three groups, one shape
 PolicyKind: TypeAlias = Plugin[
-    GateSpec, Gate
+    GateSpec, Gate | SubjectGate
 ]  # deedbook.policy_kinds: settings are the policy's YAML body; `PolicyChecks`
 Hook: TypeAlias = Plugin[GateSpec, object]  # deedbook.hooks: methods of `lifecycle.Lifecycle`, with `hookimpl`
 SkillLoader: TypeAlias = Plugin[GateSpec, Skills]  # deedbook.skill_loaders

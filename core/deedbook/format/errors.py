@@ -103,6 +103,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "NOT_A_LEDGER": Code("ledger", 4, "a file is no ledger of any known form; nothing of it was checked"),
         "SESSION_NOT_NAMED": Code("ledger", 2, "a file holds several sessions, and none is named"),
         "IMPORT_REFUSED": Code("ledger", 4, "an old ledger is not sound, or not old; it was not taken in"),
+        "BUNDLE_REFUSED": Code("ledger", 4, "a bundle cannot be read, was changed, or is not for this state folder"),
         "AMEND_REFUSED": Code("ledger", 2, "a recorded event cannot be corrected so"),
         "ERASE_REFUSED": Code("ledger", 2, "there is nothing sealed there that could be erased"),
         "EXCISE_REFUSED": Code("ledger", 2, "a payload that the ledger stands on is not taken out of it"),
@@ -114,6 +115,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         # runs: flows that keep a context, and sessions that are resumed
         "FLOW_UNFINISHED": Code("run", 1, "a flow returned before its context had ended"),
         "RESUME_REFUSED": Code("ledger", 1, "a session has no open run that could go on"),
+        "SESSION_HANDED_OVER": Code("ledger", 1, "the session was handed over; it goes on where its bundle was loaded"),
         "RESUME_CHARTER_CHANGED": Code("binding", 1, "another charter is in force than when the run was interrupted"),
         "RESUME_DIVERGED": Code("ledger", 1, "a resumed flow asked for something else than is recorded"),
         "RESUME_INCOMPLETE": Code("ledger", 1, "a recorded answer that a resumed flow needs is not there any more"),

@@ -110,7 +110,12 @@ def _fired(payload: Object) -> str:
 
 
 def _checked(payload: Object) -> str:
-    return f"{show(payload.get('ability'))}: {_decided(payload, 'policy')}"
+    """Return the answers of policies about a call, or about a subject (version 2)."""
+    subject = payload.get("subject")
+    if not isinstance(subject, dict):
+        return f"{show(payload.get('ability'))}: {_decided(payload, 'policy')}"
+    about = f"{show(subject.get('name', subject))} {short(show(subject.get('value', '')), BRIEF)}"
+    return f"{about.strip()}: {_decided(payload, 'policy')}"
 
 
 def _decided(payload: Object, who: str) -> str:
@@ -245,6 +250,11 @@ def _imported_ledger(payload: Object) -> str:
     return f"{show(payload.get('from'))}, {show(payload.get('format'))}{count}, {show(payload.get('verdict'))}"
 
 
+def _received_session(payload: Object) -> str:
+    session, events, by = (show(payload.get(name)) for name in ("session_id", "events", "by"))
+    return f"session {session}, {events} events, by {by}"
+
+
 def _completed(payload: Object) -> str:
     return f"{show(payload.get('skill'))} {_ended(payload)}"
 
@@ -337,5 +347,6 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "payload.erased": _erased,
         "ledger.excised": _excised,
         "ledger.imported": _imported_ledger,
+        "ledger.received": _received_session,
     }
 )

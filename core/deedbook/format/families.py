@@ -47,7 +47,8 @@ FAMILIES: Final = (
     Family("session", "L4", ("start", "end", "forked", "linked", "suspended", "resumed"), second=("start",)),
     Family(
         "ledger", "L4",
-        ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported"),
+        ("created", "charter", "session", "recovered", "key", "leaf", "checkpoint", "witnessed", "excised", "imported",
+         "received"),
     ),
     Family("system", "L4", ("clock_regressed", "boot", "run", "shutdown")),
     Family("call", "L4", ("served", "diverged", "settled")),
@@ -66,7 +67,7 @@ FAMILIES: Final = (
         ),
         second=("created", "verifying"),
     ),
-    Family("run", "L3", ("value", "branch")),
+    Family("run", "L3", ("value", "branch"), second=("branch",)),
     Family("persona", "L3", ("bound",)),
     # capabilities, behind the door; memory is one of their kinds
     Family(
@@ -89,7 +90,7 @@ FAMILIES: Final = (
     Family("skill", "L5", ("invoke", "complete")),
     # what decides between a request and its effect; a policy asks the person who approves
     Family("hook", "L6", ("fired",)),
-    Family("policy", "L6", ("check",)),
+    Family("policy", "L6", ("check",), second=("check",)),
     Family(
         "approval", "L6",
         (

@@ -9,13 +9,13 @@ from deedbook.contract import Event
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.events import Entry, label
+from deedbook.format.events import AFTER_END, Entry, label
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY, fold
 from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.reader import SEALED, find_strays, has_events
+from deedbook.format.reader import SEALED, find_strays, has_events, read
 
 from .chain import explained, place_of
 from .journal import acquire
@@ -23,6 +23,8 @@ from .ledger import LOCK_SECONDS, Ledger
 
 REASON = "interrupted: the process died before the session ended"
 UNKNOWN = b'"outcome":"unknown"'
+HANDED_OVER = "SESSION_HANDED_OVER"
+"""The code of the ``session.suspended`` with which a session leaves its state folder."""
 GIVEN_UP = "given up: the run is not resumed"
 PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook approvals list` says what waits"
 
@@ -84,6 +86,37 @@ def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) 
             "all differences"
         )
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / LEDGER_FILE)))
+
+
+def find_handover(events: Sequence[Event]) -> Event | None:
+    """Return the event that handed the session of *events* over; ``None`` if more than amendments happened since."""
+    last = next((event for event in reversed(events) if not event.type.startswith(AFTER_END)), None)
+    handed_over = last is not None and last.type == "session.suspended" and last.payload.get("code") == HANDED_OVER
+    return last if handed_over else None
+
+
+def refuse_handed_over(state: Path, identity: str, events: Sequence[Event]) -> None:
+    """Raise `LedgerError` (``SESSION_HANDED_OVER``) for a session that goes on elsewhere.
+
+    It goes on in the state folder whose workspace ledger says that it was received after that (``ledger.received``).
+    """
+    last = find_handover(events)
+    if last is not None and not _is_received(state, identity, last.seq):
+        why = (
+            f"session {identity} was handed over (event {last.seq}), and goes on where its bundle is loaded. To go on "
+            "here, load that bundle here, and nowhere else: deedbook context load BUNDLE"
+        )
+        raise LedgerError(fault(HANDED_OVER, why, place=str(state / "sessions" / identity / LEDGER_FILE)))
+
+
+def _is_received(state: Path, identity: str, seq: int) -> bool:
+    with suppress(FileNotFoundError), Folder.at(state / "workspace") as folder:
+        for event in read(folder):
+            if event.type == "ledger.received" and event.payload["session_id"] == identity:
+                events = event.payload["events"]
+                if isinstance(events, int) and events > seq:
+                    return True
+    return False
 
 
 def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK_SECONDS) -> None:

@@ -20,7 +20,7 @@ from deedbook.ledger.journal import TornTail
 from deedbook.ledger.ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
 from deedbook.ledger.liveness import removal_lock, sweep
 from deedbook.ledger.processes import Process, SessionRecord, read_processes
-from deedbook.ledger.recovery import close_interrupted, discard, refuse_cut
+from deedbook.ledger.recovery import close_interrupted, discard, refuse_cut, refuse_handed_over
 
 from . import imports
 from .finishing import finish_all
@@ -107,13 +107,14 @@ def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | 
 
     The caller must record its new head, and withdraw the requests of `ClosedSession.given_up`. *heads* are the recorded
     ones, if they are known. Raises `LedgerError`: ``LEDGER_LOCKED``, ``SESSION_ENDED``, ``SESSION_NOT_FOUND``,
-    ``LEDGER_UNSOUND``.
+    ``SESSION_HANDED_OVER``, ``LEDGER_UNSOUND``.
     """
     folder = folder_of(state, identity)
     refuse_cut(Path(state.path), identity, heads)
     ledger = Ledger.reopen(folder, sealer=sealer)
     try:
         events = list(read(Path(state.path, "sessions", identity)))
+        refuse_handed_over(Path(state.path), identity, events)
         asked = open_requests(events) if has_open_run(events) else None
         return ClosedSession(close_interrupted(ledger, events, asked), ledger, asked or ())
     finally:

@@ -5,6 +5,7 @@ in the plugin's own tests finds more; this check finds a wrong class before the 
 """
 
 import inspect
+import re
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from typing import Any, Final, Protocol, get_args
 
 import attrs
 
-from deedbook.contract import Effects, EventType, GateSpec, HandlerSpec
+from deedbook.contract import Effects, EventType, GateSpec, HandlerSpec, Subject
 from deedbook.contract.features import FeatureSpec
 from deedbook.contract.lifecycle import Lifecycle
 from deedbook.format.families import LAYERS
@@ -40,6 +41,9 @@ _CHECKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 _EVENTS: Final[Mapping[str, Any]] = MappingProxyType(
     {name: method for name, method in vars(Lifecycle).items() if hasattr(method, "deedbook_spec")}
 )
+_SUBJECT_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
+_ANSWERS: Final = frozenset({"allow", "advisory", "ask", "deny"})
+_NEEDED: Final = frozenset({"allow", "deny"})
 _GIVES: Final = "write the JSON Schema of its results, or gives={} if only the YAML of an ability can say what they are"
 _ORDER_MARKS: Final = ("hookwrapper", "wrapper", "tryfirst", "trylast", "optionalhook")
 
@@ -63,6 +67,8 @@ def find_misfits(kind: str, made: Any) -> Iterator[str]:
     yield from _argument_problems(made, made.__name__, ("settings", "host"))
     if kind == "hook":
         yield from _hook_problems(made)
+    elif kind == "policy" and type(spec) is GateSpec:
+        yield from _policy_problems(made, spec)
     else:
         yield from _method_problems(made, "__call__", _CALLED[kind], plain=kind == "policy")
         if kind in ("tool", "provider", "flow") and _yields(made):
@@ -81,6 +87,32 @@ def _feature_problems(made: type[Any]) -> Iterator[str]:
         yield from _spec_problems(spec, silent=True)
     else:
         yield f"its `spec` is {type(spec).__name__}, not a {FeatureSpec.__name__}"
+
+
+def _policy_problems(made: type[Any], spec: GateSpec) -> Iterator[str]:
+    """Check what a kind judges: calls with `__call__`, subjects with `decide`."""
+    if not isinstance(spec.subjects, Mapping) or not all(type(each) is Subject for each in spec.subjects.values()):
+        yield "`spec.subjects` does not map names of subjects to Subject"
+        return
+    for name, subject in spec.subjects.items():
+        yield from _subject_problems(name, subject)
+    if not spec.calls and not spec.subjects:
+        yield "it judges nothing: `spec.calls` is False, and `spec.subjects` is empty"
+    if spec.calls:
+        yield from _method_problems(made, "__call__", _CALLED["policy"], plain=True)
+    if spec.subjects:
+        yield from _method_problems(made, "decide", ("self", "case"), plain=True)
+
+
+def _subject_problems(name: Any, subject: Subject) -> Iterator[str]:
+    if type(name) is not str or not _SUBJECT_NAME.fullmatch(name):
+        yield f"`spec.subjects` has the name {name!r}; a name is letters, digits, dash and underscore"
+    if not isinstance(subject.schema, Mapping):
+        yield f"`spec.subjects[{name!r}].schema` is {type(subject.schema).__name__}, not a JSON Schema"
+    answers = subject.answers
+    if not isinstance(answers, frozenset) or not _NEEDED <= answers <= _ANSWERS:
+        may = ", ".join(sorted(_ANSWERS))
+        yield f"`spec.subjects[{name!r}].answers` is not a frozenset of {may}, with allow and deny among them"
 
 
 def _check_problems(made: type[Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from deedbook.format.schema import Validator
 from .bound import BoundAbility, Patterns, Persona, no_persona
 from .charter import Charter, is_asynchronous
 from .gates import BoundGate
+from .subjects import Subjects
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -24,6 +25,7 @@ class Bindings:
     skills: Mapping[str, Skill]
     persona: Persona = no_persona
     records: Mapping[str, Validator] = attrs.field(factory=dict)
+    subjects: Subjects = attrs.field(factory=dict)
 
     @property
     def reads(self) -> frozenset[str]:

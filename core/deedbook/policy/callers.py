@@ -20,6 +20,7 @@ from .match import Match
 OVER: Final = Scope("a call that is over", frozenset(), frozenset())
 """The scope of a call that has its outcome: nothing is allowed."""
 _BRANCH: Final = ", and the branch"
+_FLOWS: Final = ", and the flows in its uses"
 
 
 PLAIN: Final = "mcp"
@@ -129,10 +130,22 @@ def under_call(caller: Caller, uses: Scope) -> Caller:
     return attrs.evolve(caller, actor="tool", scope=uses, depth=caller.depth + 1, run=None)
 
 
-def under_flow(caller: Caller, bindings: Bindings) -> Caller:
-    """Return the caller for a flow that *caller* started: the skill's scope without models, which are for roles."""
+def under_flow(caller: Caller, bindings: Bindings, flow: str = "") -> Caller:
+    """Return the caller for *flow*, which *caller* started: the skill's scope without models, which are for roles.
+
+    The flows in the ``uses:`` of *flow* are in its scope, too: what happens inside them stays in the skill's scope.
+    """
     scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, None)
+    passes = _nested_flows(flow, bindings)
+    if passes - (scope.names or frozenset()):
+        scope = attrs.evolve(scope, why=f"{scope.why}{_FLOWS}", names=(scope.names or frozenset()) | passes)
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1)
+
+
+def _nested_flows(flow: str, bindings: Bindings) -> frozenset[str]:
+    entry = bindings.entry_of(flow) if flow else None
+    used = ((name, bindings.entry_of(name)) for name in entry["uses"]) if entry else ()
+    return frozenset(name for name, other in used if other is not None and other["kind"] == "flow")
 
 
 def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
@@ -149,6 +162,13 @@ def narrowed(caller: Caller, allowed: Collection[str] | None) -> Caller:
     scope = caller.scope
     names = frozenset(allowed) if scope.names is None else scope.names & frozenset(allowed)
     return attrs.evolve(caller, scope=attrs.evolve(scope, why=f"{scope.why}{_BRANCH}", names=names))
+
+
+def skill_excess(skill: Skill, within: Skill, bindings: Bindings) -> frozenset[str]:
+    """Return the abilities of which *skill* allows more than the skill *within*."""
+    outer, inner = bindings.commands(within.name), bindings.commands(skill.name)
+    some = frozenset(name for name, said in inner.items() if name not in within.allowed and said != outer.get(name))
+    return (skill.allowed - within.allowed) | some
 
 
 def allowed_within(outer: Collection[str] | None, allowed: Collection[str] | None) -> frozenset[str] | None:
@@ -176,5 +196,5 @@ def restore_caller(caller: Caller, bindings: Bindings) -> Caller:
     """
     skill = bindings.skills.get(caller.skill or "")
     scope = skill_scope(skill, bindings, caller.role)
-    same = skill is not None and scope.why == caller.scope.why.removesuffix(_BRANCH)
+    same = skill is not None and scope.why == caller.scope.why.removesuffix(_BRANCH).removesuffix(_FLOWS)
     return attrs.evolve(caller, scope=attrs.evolve(caller.scope, commands=scope.commands)) if same else caller

@@ -156,7 +156,10 @@ _HOOK: Final = _object(
     {"event": _one_of(*EVENTS), "priority": _NUMBER, "timeout_ms": _NUMBER, **_GATE},
     {"plugin": _PLUGIN, "script": _SCRIPT, "isolation": _one_of("inline", "thread", "worker")},
 )
-_ANY_POLICY: Final = _object({"plugin": _PLUGIN, "rules": _TEXTS, **_GATE}, {"inline": _FLAG})
+_SUBJECT: Final = _object({"schema": _TEXT, "answers": _list(_one_of("allow", "advisory", "ask", "deny"))})
+_ANY_POLICY: Final = _object(
+    {"plugin": _PLUGIN, "rules": _TEXTS, **_GATE}, {"inline": _FLAG, "calls": _FLAG, "subjects": _map(_SUBJECT)}
+)
 
 
 def _policy(value: Any) -> str:
@@ -241,6 +244,7 @@ _DOCUMENT: Final = _object(
         "set_aside": _map(_object({"read": _FLAG, "why": _TEXTS})),
         "servers": _map(_object({"timeout_ms": _or_null(_NUMBER)})),
         "workdocs": _of_type("text or a flag", str, bool),
+        "workflows": _map(_ANY),
     },
 )
 
@@ -267,7 +271,12 @@ def _dangling(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dangling_extensions(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each dangling name in the members ``features`` and ``records``."""
+    """Yield each dangling name in the members ``features`` and ``records``, and in the subjects of policies."""
+    for name, entry in document["policies"].items():
+        for subject, row in entry.get("subjects", {}).items():
+            if row["schema"] not in document["schemas"]:
+                at = f".policies.{name[:80]}.subjects.{subject[:80]}.schema"
+                yield f"{at}: expected the digest of one of the charter's schemas"
     for name in document.get("features", {}):
         if f"feature/{name}" not in document["plugins"]:
             yield f".features.{name[:80]}: expected one of the charter's plugins"

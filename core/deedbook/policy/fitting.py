@@ -33,12 +33,22 @@ class Fitting:
         return cls(name, entry, None if body is None else Match.compile(body, entry["place"], at=("match",)))
 
     def fits(self, facts: AbilityFacts, named: list[str]) -> bool:
-        """Return whether it applies to an ability: *named* by it, matching it, or a policy for all in deedbook.yaml."""
+        """Return whether it applies to an ability: *named* by it, matching it, or a policy for all in deedbook.yaml.
+
+        A policy whose kind judges no calls applies to none.
+        """
+        if not judges_calls(self.entry):
+            return False
         if self.name in named:
             return True
         if self.match is not None:
             return self.match.could_match(facts)
         return bool(self.entry.get("inline")) and facts.kind in DEFAULT_KINDS
+
+
+def judges_calls(entry: Mapping[str, Any]) -> bool:
+    """Return whether a hook or policy of the charter is asked about calls; some policies judge only subjects."""
+    return entry.get("calls", True) is True
 
 
 def fittings(document: Mapping[str, Any], section: str) -> list[Fitting]:
@@ -95,7 +105,8 @@ def find_unmatched(document: Mapping[str, Any]) -> list[str]:
     abilities = list(_abilities(document))
     hooks = [fit for fit in fittings(document, "hooks") if EVENTS[fit.entry["event"]].call]
     named = [(f"hook {fit.name}", fit, _hook_names) for fit in hooks]
-    named += [(f"policy {fit.name}", fit, _policy_names) for fit in fittings(document, "policies")]
+    policies = [fit for fit in fittings(document, "policies") if judges_calls(fit.entry)]
+    named += [(f"policy {fit.name}", fit, _policy_names) for fit in policies]
     return [what for what, fit, of in named if not any(fit.fits(facts, of(entry)) for facts, entry in abilities)]
 
 

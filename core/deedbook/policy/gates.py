@@ -17,7 +17,7 @@ from deedbook.format.errors import IntakeError, describe, recordable
 
 Clock: TypeAlias = Callable[[], float]
 
-RANK: Final = {"allow": 0, "transform": 1, "ask": 2, "deny": 3}
+RANK: Final = {"allow": 0, "advisory": 1, "transform": 2, "ask": 3, "deny": 4}
 """The strictest answer wins: the highest rank. From ``ask`` on, a call does not continue by itself."""
 
 APPROVAL_GATE: Final = "approval-gate"
@@ -219,22 +219,28 @@ def decision_payload(asked: Answers, **said: Any) -> bytes:
     Members are joined as bytes: arguments may be nested as deeply as intake accepts, and are one level deeper here.
     """
     members = {name: canonical.encode(value) for name, value in said.items()}
-    members["asked"] = b"[%b]" % b",".join(_line(gate, decision) for gate, decision in asked)
+    members["asked"] = b"[%b]" % b",".join(_encoded_line(gate, decision) for gate, decision in asked)
     members["decision"] = canonical.encode(outcome_of(asked))
     return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), members[name]) for name in sorted(members))
 
 
-def _line(gate: BoundGate, decision: Decision) -> bytes:
-    """Return the line of one gate in ``hook.fired`` or ``policy.check``: a hook has signals, a policy a rule.
-
-    Signals that cannot be recorded are left out, never the line.
-    """
+def gate_line(gate: BoundGate, decision: Decision) -> dict[str, Any]:
+    """Return the line of one gate in ``hook.fired`` or ``policy.check``, without signals; a policy's has its rule."""
     line: dict[str, Any] = {gate.kind: gate.id, "digest": gate.digest, "decision": decision.outcome}
     if decision.reason:
         line["reason"] = recordable(decision.reason)
     rule = rule_of(gate, decision)
     if rule is not None:
         line["rule"] = rule
+    return line
+
+
+def _encoded_line(gate: BoundGate, decision: Decision) -> bytes:
+    """Return the canonical line of one gate, for a hook with its signals.
+
+    Signals that cannot be recorded are left out, never the line.
+    """
+    line = gate_line(gate, decision)
     if decision.signals and gate.kind == "hook":
         with suppress(Exception):
             return canonical.admit({**line, "signals": dict(decision.signals)})

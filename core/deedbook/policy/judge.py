@@ -218,12 +218,17 @@ def _conclude(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller:
         if worst is not None:
             _refuse(verdict, *worst)
         _check_untouched(verdict)
-    if KINDS[bound.kind].needs_policy and verdict.outcome != "deny" and not verdict.policies:
+    if KINDS[bound.kind].needs_policy and verdict.outcome != "deny" and not _is_decided(verdict.policies):
         verdict.deny("GATE_DENIED", NO_POLICY.format(bound.kind), {"rule": bound.kind})
     if verdict.outcome == "allow" and bound.tags and (tag := tag_that_asks(bound.tags, verdict.policies)):
         verdict.ask(f"its tag {tag} wants a person to decide", {"rule": tag})
     if when.approved is not None and verdict.outcome == "ask":
         _approve(verdict, bound, bindings, caller, when.approved)
+
+
+def _is_decided(policies: Answers) -> bool:
+    """Return whether a policy decided about the call; an advisory answer decides nothing."""
+    return any(decision.outcome != "advisory" for _, decision in policies)
 
 
 def _approve(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, approved: ApprovedCall) -> None:

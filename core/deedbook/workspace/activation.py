@@ -14,6 +14,7 @@ from deedbook.plugins.plugins import Catalogue, discover
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document
+from .sections import read_owners
 from .trees import SourceReader, SourceTree
 
 PARTS: Final = ("agents", "hooks", "policies", "registry", "skills")
@@ -113,14 +114,16 @@ class Activation:
                 why = f"{label} has no skill {name!r}{suggest(name, has)}; it has {', '.join(has) or 'none'}"
                 self._refuse(why, origin.place(join_pointer("skills", index)))
         hidden = [f"skills/{name}" for name in has if chosen is not None and name not in chosen]
-        return folder.without([*(part for part in PARTS if part != "skills"), *hidden])
+        owned = [name for owner in read_owners().values() if owner.packs for name in owner.files]
+        return folder.without([*(part for part in PARTS if part != "skills"), *owned, *hidden])
 
     def _check_layout(self, folder: PackFolder, label: str) -> PackFolder:
+        parts = (*PARTS, *(name for owner in read_owners().values() if owner.packs for name in owner.files))
         for name, kind in folder.kinds():
             if name in _OWN:
                 self._refuse("a pack has no settings; they are the workspace's", f"{label}: {name}")
-            elif name not in PARTS and (kind == "/" or suggest(name, PARTS)):
-                why = f"is not read{suggest(name, PARTS)}; a pack has the folders {', '.join(PARTS)}; remove this one"
+            elif name not in parts and (kind == "/" or suggest(name, parts)):
+                why = f"is not read{suggest(name, parts)}; a pack has the folders {', '.join(parts)}; remove this one"
                 self._refuse(why, f"{label}: {name}")
         for name, _ in folder.kinds("registry") if folder.exists("registry") else ():
             if name not in LEVELS:

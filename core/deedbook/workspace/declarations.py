@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
-from deedbook.contract import Effects, Object
+from deedbook.contract import Effects, Object, Skill
 from deedbook.contract.pointers import join_pointer
 from deedbook.format.errors import DomainError
 from deedbook.plugins.packs import PackFolder
@@ -142,6 +142,13 @@ class PolicySource(Source):
 
 
 @attrs.frozen(kw_only=True)
+class SkillSource(Source):
+    """A skill that a feature declares: *skill* in the form that a loader gives, with the file as messages show it."""
+
+    skill: Skill
+
+
+@attrs.frozen(kw_only=True)
 class RoleSource(Source):
     """A role's instructions: Markdown *body* and front matter *meta*."""
 
@@ -248,6 +255,18 @@ class FeatureSection:
 
     def abilities(self) -> Iterable[AbilitySource]:
         """Return the abilities that the section declares."""
+        return ()
+
+    def policies(self) -> Iterable[PolicySource]:
+        """Return the policies that the section declares."""
+        return ()
+
+    def skills(self) -> Iterable[SkillSource]:
+        """Return the skills that the section declares. Unlike a loader's, each of them is required."""
+        return ()
+
+    def problems(self, workspace: "Workspace") -> Iterable[DomainError]:  # noqa: ARG002 - a subclass may need it
+        """Return the faults that only the whole *workspace* shows, such as the name of an unknown ability."""
         return ()
 
     def entries(self, abilities: Container[str]) -> Object:  # noqa: ARG002 - a subclass may need them

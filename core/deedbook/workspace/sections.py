@@ -1,6 +1,6 @@
 """The sections and files of a workspace that features read: ``known/sections.json`` names their owners."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -16,20 +16,29 @@ from .trees import SourceTree
 
 @attrs.frozen
 class SectionOwner:
-    """A feature that owns a section: *member* is its part of a charter, *files* are its names in ``.system``."""
+    """A feature that owns a section: *member* is its part of a charter, *files* are its names in ``.system``.
+
+    *packs*: the feature reads folders of these names in packs, too.
+    """
 
     member: str
     files: tuple[str, ...]
+    packs: bool = False
 
 
 def read_owners() -> dict[str, SectionOwner]:
     """Return the owners by the feature's name, which is also the name of its section, or of its folders in `roots:`."""
     known = canonical.decode((data_folder("known") / "sections.json").read_bytes())
-    return {name: SectionOwner(owner["member"], tuple(owner["files"])) for name, owner in known.items()}
+    return {
+        name: SectionOwner(owner["member"], tuple(owner["files"]), owner.get("packs", False))
+        for name, owner in known.items()
+    }
 
 
-def find_sections(tree: SourceTree, settings: Document | None) -> Iterator[tuple[str, str]]:
-    """Yield each feature that has something to read in *settings* or in *tree*, and the place that shows it."""
+def find_sections(
+    tree: SourceTree, settings: Document | None, packs: Iterable[SourceTree] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield each feature that has something to read in *settings*, *tree* or *packs*, and the place that shows it."""
     said: Any = settings.value if settings else {}
     there = [entry.name for entry in list_entries(tree.folder, SYSTEM)[0]]
     for name, owner in read_owners().items():
@@ -38,5 +47,6 @@ def find_sections(tree: SourceTree, settings: Document | None) -> Iterator[tuple
             yield name, settings.place(join_pointer(name), key=True)
         elif settings and name in said.get("roots", {}):
             yield name, settings.place(join_pointer("roots", name), key=True)
-        elif files:
-            yield name, files[0]
+        elif files or owner.packs:
+            read = [pack.display(each) for pack in packs for each in owner.files if pack.folder.exists(each)]
+            yield from ((name, place) for place in (files + read)[:1])

@@ -92,8 +92,10 @@ class SourceReader:
     def parse_checked(self, tree: SourceTree, path: str, raw: bytes, schema: str) -> Document | None:
         """Return the YAML *raw* of the file at *path*, if it matches its schema; anything else is a fault."""
         document = self.collect(tree, parse_yaml, raw, tree.display(path))
-        if document is None:
-            return None
+        return document if document is not None and self.check_document(document, schema) else None
+
+    def check_document(self, document: Document, schema: str) -> bool:
+        """Return whether a document matches its schema; each violation is a fault."""
         old = list(find_old_guards(schema, document.value))
         for guard in old:
             why = guard_message(guard.rpartition("/")[2])
@@ -106,7 +108,7 @@ class SourceReader:
             said = f"{_quote_value(document, violation)}{violation.message}"
             why = f"{violation.path.removeprefix('$.')}: {said}" if violation.pointer else said
             self.refuse("SOURCE_INVALID", why, document.place(violation.pointer, key=unknown))
-        return None if violations or old else document
+        return not violations and not old
 
     def read_markdown(self, tree: SourceTree, path: str) -> tuple[Document, str] | None:
         """Return the front matter of a Markdown file and the text after it; an invalid file is a fault."""

@@ -5,7 +5,7 @@ their schemas first, so that a fault has file, line and column; the faults of al
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -155,10 +155,12 @@ class _Loader:
         self._add_tools(clients, abilities)
         sections = self._sections(abilities, section_roots)
         hooks, policies = self._read_section("hooks", self._hook), self._read_section("policies", self._policy)
+        for section in sections.values():
+            self._add("policies", policies, section.policies())
         personas = self._personas(agent_roots, packs)
         memory = memory_section.read_memory(self.reader, self._settings, abilities)
         plain = {key: said[key] for key in ("profile", "enforcement", "lock", "workdocs") if key in said}
-        return Workspace(
+        made = Workspace(
             root=self.root,
             system=self.root / SYSTEM,
             state=self._state(said.get("state", STATE)),
@@ -188,6 +190,9 @@ class _Loader:
             **said.get("approvals", {}),
             **plain,
         )
+        for section in sections.values():
+            self.reader.faults.extend(section.problems(made))
+        return made
 
     # --- definitions --------------------------------------------------------------------------------------------------
 
@@ -233,7 +238,7 @@ class _Loader:
     ) -> dict[str, FeatureSection]:
         """Return what features read from their sections and files, and add the abilities to *abilities*."""
         made: dict[str, FeatureSection] = {}
-        for name, place in find_sections(self.own, self._settings):
+        for name, place in find_sections(self.own, self._settings, self.trees[1:]):
             features = self._load_feature(self.catalogue or discover(), name, place)
             if features is None:
                 continue
@@ -243,12 +248,17 @@ class _Loader:
                 tree=self.own,
                 document=self._settings,
                 roots=roots.get(name, ()),
+                packs=self.trees[1:],
             )
-            for each in made[name].abilities():
-                if each.id in abilities:
-                    self._report_duplicate("abilities", each.id, abilities[each.id], each.origin)
-                abilities[each.id] = each
+            self._add("abilities", abilities, made[name].abilities())
         return made
+
+    def _add(self, section: str, known: dict[str, S], more: Iterable[S]) -> None:
+        """Add what a feature declares to the definitions of a *section*."""
+        for each in more:
+            if each.id in known:
+                self._report_duplicate(section, each.id, known[each.id], each.origin)
+            known[each.id] = each
 
     def _hook(self, name: str, body: dict[str, Any], origin: Origin) -> HookSource:
         event = body["event_type"]

@@ -5,9 +5,12 @@ position in their branch, then by kind, name and the arguments as the flow gave 
 again with ``RESUME_DIVERGED``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from threading import Lock
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
+
+import attrs
 
 from deedbook.call.call_context import failure, value_of
 from deedbook.call.door import Door
@@ -15,30 +18,52 @@ from deedbook.call.handlers import RunSuspended, Ticket
 from deedbook.call.hooks import HookResult, read_refusal, read_result
 from deedbook.call.pending_calls import OpenAnswer, caller_of
 from deedbook.call.run_journal import RunJournal, Write
-from deedbook.contract import Branch, Event, Json, Object
+from deedbook.contract import Event, Failed, Json, Object
 from deedbook.format.canonical import admit, encode, encode_payload
-from deedbook.format.errors import DomainError, Err, Ok, Result, fault
+from deedbook.format.errors import DeedbookError, DomainError, Err, IntakeError, Ok, Result, fault
 from deedbook.format.sealed import MASK_PREFIX, Sealer
-from deedbook.policy.bound import DURABLE, Caller
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import Caller, Persona
+from deedbook.policy.subjects import encode_subject, find_subject
 
 from .differences import find_differences
 from .parent import ParentSession, ValueMissing
-from .requests import Request, RunRequests, given_arguments
+from .requests import Request, RunRequests, decision_name, given_arguments, list_charters
 
+BindCharter: TypeAlias = Callable[[str], Bindings]
 _MOST: Final = 3
 
 
 class RunRecord:
-    """The recorded requests of a session: *requests*, and the session from which sealed values are opened."""
+    """The recorded requests of a session: *requests*, and the session from which sealed values are opened.
 
-    def __init__(self, parent: ParentSession, sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]) -> None:
+    *find_answer* finds the answer of a person, *bind* binds an earlier charter by its digest, without handlers.
+    """
+
+    def __init__(
+        self, parent: ParentSession, sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None], bind: BindCharter
+    ) -> None:
         self.parent, self.sealer, self.find_answer = parent, sealer, find_answer
         self.requests = RunRequests(parent.events)
+        self._charters = list_charters(parent.events)
+        self._bind = cache(bind)
 
     def journal(self, door: Door, record: Write, span: str) -> RunJournal:
         """Return the journal of what stands under *span*."""
         found = self.requests.branches.get(span)
         return ReplayJournal(door, record, span, self, found) if found else RunJournal(door, record, span)
+
+    def bindings_at(self, request: Request, now: Bindings) -> Bindings:
+        """Return the charter under which *request* was made: *now*, or an earlier one; suspends if that is missing."""
+        digest = next(charter for seq, charter in reversed(self._charters) if seq <= request.event.seq)
+        if digest == now.charter.digest:
+            return now
+        try:
+            found = self._bind(digest)
+        except (DeedbookError, OSError) as problem:
+            why = f"charter {digest}, under which event {request.event.seq} was recorded, cannot be read: {problem}"
+            raise _suspended("RESUME_INCOMPLETE", why) from None
+        return attrs.evolve(found, persona=partial(_read_persona, found.persona))
 
     def open(self, value: Any, event: Event) -> Any:
         """Return *value* with its sealed parts opened; suspends the run if a part is missing or was a secret."""
@@ -71,6 +96,13 @@ class ReplayJournal(RunJournal):
         self._told, self._requests = told, requests
         self._at = 0
         self._turn = Lock()
+
+    @property
+    def bindings(self) -> Bindings:
+        """The charter under which the next request was recorded; after the last one, the charter in force."""
+        with self._turn:
+            due = self._due()
+        return self._told.bindings_at(due, self._door.bindings) if due else self._door.bindings
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -123,6 +155,25 @@ class ReplayJournal(RunJournal):
             self._at += 1
         return read_result(self._told.open(dict(due.event.payload), due.event), subject)
 
+    def decide(
+        self,
+        policy: str,
+        subject: str,
+        value: Object,
+        ask: Callable[[], tuple[Object, str]],
+    ) -> tuple[Object, str]:
+        """Give the recorded answer of a policy about a subject, or ask it."""
+        name = decision_name(policy, subject)
+        try:
+            found = self._next("decision", name, value, lambda request: request.event.payload["subject"]["value"])
+        except (RunSuspended, IntakeError):
+            # a value that was refused before has no record
+            encode_subject(find_subject(self.bindings.subjects, policy, subject), value)
+            raise
+        if found is None:
+            return super().decide(policy, subject, value, ask)
+        return self._told.open(dict(found.event.payload), found.event), found.event.span
+
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Give the recorded value, or make one."""
         found = self._next("event", "run.value")
@@ -134,9 +185,9 @@ class ReplayJournal(RunJournal):
         value: Json = told["value"]
         return value
 
-    def branch(self, branch: Branch) -> RunJournal:
-        """Go on with the recorded branch, or begin one."""
-        return self._told.journal(self._door, self._record, self._begin(branch))
+    def under(self, span: str) -> RunJournal:
+        """Return the journal of a branch, recorded or new."""
+        return self._told.journal(self._door, self._record, span)
 
     # --- matching -----------------------------------------------------------------------------------------------------
 
@@ -153,8 +204,7 @@ class ReplayJournal(RunJournal):
         last = request is self._requests[-1]
         if not (request.is_lost or (request.is_cancelled and last)):
             return False
-        bound = self._door.bindings.find(request.name)
-        return bound is not None and bound.effects not in DURABLE
+        return not request.may_have_effects(self._door.bindings)
 
     def _next(
         self, kind: str, name: str, given: Any = None, recorded: Callable[[Request], Any] | None = None
@@ -195,12 +245,18 @@ class ReplayJournal(RunJournal):
         if recorded is None:
             return  # a refusal before any judging records no arguments
         raw = self._told.sealer.scrub(admit(given))
-        bound = self._door.bindings.find(request.name) if request.kind != "event" else None
         told = self._told.open_arguments(recorded)
-        if encode_payload(told) in (raw, bound.judged_args(raw) if bound else raw):
+        if encode_payload(told) in (raw, self._judged(request, raw)):
             return
         found = [str(each) for each in find_differences(told, given)][:_MOST]
         self._diverge(request, f"{request.name} was asked for otherwise: {'; '.join(found) or 'values differ'}")
+
+    def _judged(self, request: Request, raw: bytes) -> bytes:
+        """Return arguments as they were judged: with the paths of a server relative to the workspace."""
+        if request.kind in ("event", "decision"):
+            return raw
+        bound = self._told.bindings_at(request, self._door.bindings).find(request.name)
+        return bound.judged_args(raw) if bound else raw
 
     def _diverge(self, request: Request, why: str) -> NoReturn:
         place = f"event {request.event.seq} of session {self._told.parent.session}"
@@ -253,6 +309,14 @@ class ReplayJournal(RunJournal):
         self._door.calls.announce(span)
         self._door.calls.add(ticket)
         return ticket
+
+
+def _read_persona(read: Persona, name: str, card: Mapping[str, Any]) -> str:
+    """Return the persona of an earlier charter; suspends the run if its file is not the same any more."""
+    try:
+        return read(name, card)
+    except Failed as problem:
+        raise _suspended("RESUME_INCOMPLETE", f"the persona of the recorded run cannot be read: {problem}") from None
 
 
 def _suspended(code: str, why: str) -> RunSuspended:

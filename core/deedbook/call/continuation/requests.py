@@ -4,24 +4,25 @@ The requests stand in branches. A branch is named by a span: that of a prompt's 
 of a ``run.branch``. What happened inside the call of a tool or a model belongs to that call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
-from deedbook.contract import Event
+from deedbook.contract import Event, Object
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
+from deedbook.policy.bindings import Bindings
+from deedbook.policy.bound import DURABLE
+from deedbook.policy.subjects import is_about_subject
 
-from .past import given_as
-
+_GIVEN: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
 _ENDS: Final = {end: intent for intent, ends in OUTCOMES.items() for end in ends}
 _FIRED: Final = frozenset(name for name, life in EVENTS.items() if life.subject) | {"SkillStart", "Stop"}
 """The life-cycle events that a flow or a prompt asks about."""
-_AROUND: Final = frozenset(
-    {"policy.check", "approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"}
-)
+_AROUND: Final = frozenset({"approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"})
 """Events around a call, which belong to the request that follows."""
 _SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.settled"})
 """Events about a run that a resumed flow need not ask for: a run that waited is told so again if it still does."""
@@ -29,11 +30,12 @@ _SYSTEM: Final = frozenset({"context.needs_human", "context.resumed", "call.sett
 
 @attrs.define(eq=False)
 class Request:
-    """One request: its *kind* (``call``, ``event``, ``hook`` or ``approval``), its *name*, and its first event.
+    """One request: its *kind* (``call``, ``event``, ``hook``, ``decision`` or ``approval``), its *name*, and its event.
 
     A call has its *outcome*, the *seen* answer of ``PostToolUse`` hooks, the *violation* of its result, and the result
-    that a person *settled* later. *given* are the arguments before rewriters changed them, if these did. *asked* is the
-    request for approval that came before it; for the kind ``approval``, nothing followed.
+    that a person *settled* later; *nested* are the abilities that its handler called. *given* are the arguments before
+    rewriters changed them, if these did. *asked* is the request for approval that came before it; for the kind
+    ``approval``, nothing followed.
     """
 
     kind: str
@@ -45,6 +47,7 @@ class Request:
     violation: Event | None = None
     settled: Event | None = None
     asked: Event | None = None
+    nested: list[str] = attrs.field(factory=list)
 
     @property
     def is_denied(self) -> bool:
@@ -58,6 +61,10 @@ class Request:
             return False
         ended = self.outcome
         return ended is None or (ended.actor == "system" and ended.payload.get("outcome") == "unknown")
+
+    def may_have_effects(self, bindings: Bindings) -> bool:
+        """Return whether the call, or one that its handler made, must not happen twice."""
+        return may_have_effects(bindings, [self.name, *self.nested])
 
     @property
     def is_open_run(self) -> bool:
@@ -118,7 +125,9 @@ class RunRequests:
         self._positions[event.span] = self._positions[call.event.parent or ""]
 
     def _inside(self, call: Request, event: Event) -> None:
-        """Keep what changed the result that the caller saw."""
+        """Keep the nested calls, and what changed the result that the caller saw."""
+        if event.type in OUTCOMES:
+            call.nested.append(_name_of(event))
         if event.parent != call.event.span:
             return
         if event.type == "hook.fired" and event.payload.get("event") == "PostToolUse":
@@ -146,17 +155,22 @@ class RunRequests:
             name = str(event.payload.get("name"))
             self._add(branch, Request("call", name, event, before.given, asked=before.asked))
         elif self._is_request(event):
-            self._add(branch, Request("event", event.type, event))
-            if event.type == "run.branch":
-                self._positions[event.span] = _Position(event.span)
+            self._add_event(branch, event)
+
+    def _add_event(self, branch: str, event: Event) -> None:
+        if event.type == "policy.check":
+            if is_about_subject(event.payload):
+                self._add(branch, Request("decision", _decision_of(event.payload), event))
+            return
+        self._add(branch, Request("event", event.type, event))
+        if event.type == "run.branch":
+            self._positions[event.span] = _Position(event.span)
 
     def _open(self, branch: str, event: Event, before: _Before) -> None:
-        family = event.type.partition(".")[0]
-        name = str(event.payload.get(NAMED_BY.get(family, "tool_name")))
-        call = Request("call", name, event, before.given, asked=before.asked)
+        call = Request("call", _name_of(event), event, before.given, asked=before.asked)
         self._add(branch, call)
         self.calls[event.span] = call
-        inside = _Position(event.span) if family == "flow" else _Position(branch, call)
+        inside = _Position(event.span) if event.type == "flow.call" else _Position(branch, call)
         self._positions[event.span] = inside
 
     def _add(self, branch: str, request: Request) -> None:
@@ -167,6 +181,38 @@ class RunRequests:
         if event.type == "schema.violation":
             return event.payload.get("subject") == "message"
         return event.type not in _AROUND and event.type not in _SYSTEM
+
+
+def list_charters(events: Iterable[Event]) -> list[tuple[int, str]]:
+    """Return the charters of a session in their order: the number of the event that names each, and its digest."""
+    named = (event for event in events if event.type in ("session.start", "session.resumed"))
+    return [(event.seq, str(event.payload.get("charter"))) for event in named]
+
+
+def may_have_effects(bindings: Bindings, names: Iterable[str]) -> bool:
+    """Return whether a call of one of the abilities *names* must not happen twice; so is one that is not declared."""
+    return any(entry is None or entry["effects"] in DURABLE for entry in map(bindings.entry_of, names))
+
+
+def _name_of(intent: Event) -> str:
+    return str(intent.payload.get(NAMED_BY.get(intent.type.partition(".")[0], "tool_name")))
+
+
+def given_as(event_type: str) -> str:
+    """Return the member of an intent that holds its arguments."""
+    return _GIVEN.get(event_type.partition(".")[0], "args")
+
+
+def decision_name(policy: str, subject: str) -> str:
+    """Return the name of the request for a decision about a subject."""
+    return f"{subject} of policy {policy}"
+
+
+def _decision_of(payload: Object) -> str:
+    """Return the name of a recorded decision; one whose names are sealed has none that a flow asks for."""
+    asked, subject = payload["asked"], payload["subject"]
+    policy = asked[0].get("policy") if isinstance(asked, list) else None
+    return decision_name(str(policy), str(subject.get("name")))
 
 
 def given_arguments(request: Request) -> Any:

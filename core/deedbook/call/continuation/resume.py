@@ -23,8 +23,8 @@ from deedbook.ledger.recovery import intents_without_outcome, unknown_outcome
 from deedbook.policy.bindings import Bindings
 
 from .parent import ParentSession, ValueMissing, read_parent
-from .replay import RunRecord
-from .requests import RunRequests
+from .replay import BindCharter, RunRecord
+from .requests import RunRequests, list_charters
 
 _CLOSED = "the run of the call was interrupted"
 
@@ -58,8 +58,7 @@ class Resumption:
     @property
     def charter(self) -> str:
         """The digest of the charter that was in force last."""
-        changes = [event for event in self.parent.events if event.type in ("session.start", "session.resumed")]
-        return str(changes[-1].payload.get("charter"))
+        return list_charters(self.parent.events)[-1][1]
 
     def await_answer(self, find_answer: Callable[[str], OpenAnswer | None], seconds: float = 0.0) -> None:
         """Wait up to *seconds* until one of the people for whom the run waits has answered.
@@ -132,14 +131,15 @@ def resume_contexts(ledger: Ledger, resumption: Resumption) -> None:
 
 
 def build_runs(
-    resumption: Resumption, added: Sequence[Event], sealer: Sealer, find_answer: Callable[[str], OpenAnswer | None]
-) -> Runs:
+    resumption: Resumption, added: Sequence[Event], sealer: Sealer,
+    find_answer: Callable[[str], OpenAnswer | None], bind: BindCharter,
+) -> Runs:  # fmt: skip
     """Return the runs of a session, with the events *added* since it was read; they get the recorded answers first."""
     parent = attrs.evolve(resumption.parent, events=[*resumption.parent.events, *added])
     contexts, step = resumption.contexts, ContextFold().step
     for event in added:
         contexts = step(contexts, event)
-    return Runs(journal=RunRecord(parent, sealer, find_answer).journal, past=contexts, suspends=True)
+    return Runs(journal=RunRecord(parent, sealer, find_answer, bind).journal, past=contexts, suspends=True)
 
 
 def _waiting_requests(requests: RunRequests) -> list[Event]:

@@ -12,12 +12,11 @@ import attrs
 from deedbook.call.pending_calls import refuse_approver, withdraw
 from deedbook.contract import Event, Json, Object
 from deedbook.format import canonical
-from deedbook.format.errors import ApprovalError, DeedbookError, LedgerError, SchemaError, fault
+from deedbook.format.errors import ApprovalError, LedgerError, SchemaError, fault
 from deedbook.format.events import Entry, label, new_id
 from deedbook.format.sealed import MASK_PREFIX
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 from deedbook.policy.bindings import Bindings
-from deedbook.policy.bound import DURABLE
 
 from .requests import Request
 from .resume import Resumption
@@ -141,12 +140,4 @@ def _unsettled(found: Resumption, bindings: Bindings) -> list[Request]:
 def _is_lost_write(request: Request, bindings: Bindings, *, last: bool) -> bool:
     if request.kind != "call" or request.event.type == "flow.call":
         return False
-    bound = _find(bindings, request.name)
-    return (request.is_lost or (request.is_cancelled and last)) and bound is not None and bound.effects in DURABLE
-
-
-def _find(bindings: Bindings, name: str) -> Any:
-    try:
-        return bindings.find(name)
-    except DeedbookError:
-        return None
+    return (request.is_lost or (request.is_cancelled and last)) and request.may_have_effects(bindings)

@@ -22,11 +22,12 @@ from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
 from deedbook.format.sealed import MASK_PREFIX, is_sealed, open_values
 from deedbook.policy.requests import read_statement
+from deedbook.policy.subjects import is_about_subject
 
 from .facts import FoldedFacts
 from .history import JUDGE_CODES, Request, Requests, SessionInfo
 from .positions import CallPosition, CallPositions
-from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall
+from .recorded import ERASED, EXCISED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER, RecordedCall, RecordedSubject
 
 _MAX_LINE: Final = MAX_BYTES + 65536
 _SEALED: Final = b'"$sealed":'
@@ -47,6 +48,7 @@ _WHO: Final = re.compile(
     rb'","actor":"[a-z]+","principal":(?:null|"([^"]+)"),"span_id":"([0-9a-f]{16})","parent_span_id":(?:null|"([0-9a-f]{16})")'
     rb',"payload_hash":"[0-9a-f]{64}","prev_envelope_hash":"[0-9a-f]{64}","envelope_hash":"[0-9a-f]{64}","payload":(?=\{)'
 )
+_VERSION_2: Final = b'"schema_version":"v2"'
 _PARENT: Final = b'"parent_span_id":"'
 _PAYLOAD: Final = b',"payload":'
 _MAX_HEADER: Final = 300
@@ -63,7 +65,14 @@ def read_calls(
     The facts of a call are valid until the next call is read. Raises `LedgerError` (``LEDGER_UNSOUND``) for a line that
     is not of format 1.1; hashes are not checked.
     """
-    yield from _CallReader(place, folder, facts).calls(Lines(file, _MAX_LINE))
+    yield from (each for each in read_decisions(file, place, folder, facts) if isinstance(each, RecordedCall))
+
+
+def read_decisions(
+    file: BinaryIO, place: str, folder: Folder, facts: frozenset[str] = frozenset()
+) -> Iterator[RecordedCall | RecordedSubject]:
+    """Yield every call, as `read_calls` does, and every decision about a subject, in the order of the file."""
+    yield from _CallReader(place, folder, facts).decisions(Lines(file, _MAX_LINE))
 
 
 class _BadLineError(Exception):
@@ -86,7 +95,7 @@ class _CallReader:
         self.signed_calls: dict[bytes, str] = {}
         self.is_complete = True
 
-    def calls(self, lines: Lines) -> Iterator[RecordedCall]:
+    def decisions(self, lines: Lines) -> Iterator[RecordedCall | RecordedSubject]:
         readers = self._build_readers()
         start = 0
         for number, line in enumerate(lines, 1):
@@ -108,7 +117,7 @@ class _CallReader:
                     raise LedgerError(fault("LEDGER_UNSOUND", why, place=f"{self.place}:{number}")) from None
                 if found is not None:
                     yield found
-                    if self.fact_names:
+                    if self.fact_names and isinstance(found, RecordedCall):
                         self._fold(line, comma, end)
             elif comma < 0 or end < 0:
                 why = "not a line of format 1.1; verify the file"
@@ -151,7 +160,9 @@ class _CallReader:
         self.id = found[1].decode()
         return found.end()
 
-    def _read_excised(self, read_event: "_Reader", line: bytes, comma: int, end: int) -> RecordedCall | None:
+    def _read_excised(
+        self, read_event: "_Reader", line: bytes, comma: int, end: int
+    ) -> RecordedCall | RecordedSubject | None:
         """Read a line whose payload was excised: only its header is known."""
         who, kind = _header(line, end), line[comma + _TYPE : end].decode()
         kind = ALIASES.get(kind, kind)
@@ -220,8 +231,9 @@ class _CallReader:
 
     def _branch(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
-        allowed = self._payload(line, who)["allowed"]
-        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed))
+        payload = self._payload(line, who)
+        allowed = payload["allowed"]
+        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed), payload.get("skill"))
 
     def _end(self, line: bytes, _comma: int, end: int) -> None:
         at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
@@ -273,8 +285,33 @@ class _CallReader:
         if b'"event":"PreToolUse"' in line:
             self.fired = line, end
 
-    def _policies(self, line: bytes, _comma: int, end: int) -> None:
+    def _policies(self, line: bytes, comma: int, end: int) -> RecordedSubject | None:
+        """Keep the answers of policies for the call that follows, or return the decision about a subject."""
+        if _VERSION_2 in line:
+            who = _header(line, end)
+            payload = decode(line[who.end() : -1])
+            if is_about_subject(payload):
+                return self._subject(line, comma, who, payload)
         self.checked = line, end
+        return None
+
+    def _subject(self, line: bytes, comma: int, who: re.Match[bytes], payload: Any) -> RecordedSubject:
+        call = self._build_call(line, comma, who, "policy.check", self.positions.find(who[3]))
+        found = RecordedSubject(call.session, call.seq, call.ts, call.span, call.principal, call.position)
+        found.folded, found.had_recently = call.folded, call.had_recently
+        try:
+            payload = open_values(self.folder, payload)
+        except (DeedbookError, OSError):
+            found.why = ERASED
+            return found
+        found.line, found.facts = payload["asked"][0], payload.get("facts", {})
+        found.policy = str(found.line["policy"])
+        found.name, found.value = str(payload["subject"]["name"]), payload["subject"]["value"]
+        if _MARK in encode(found.value):
+            found.why = SCRUBBED
+        elif found.position is None:
+            found.why = UNKNOWN_CALLER
+        return found
 
     def _take_gate_records(self, cause: bytes) -> Iterator[bytes | None]:
         """Yield the gate records of the call being read: they stand right before it, under the same cause."""
@@ -443,4 +480,4 @@ def _timestamp(line: bytes, comma: int) -> str:
 
 
 _GateLine: TypeAlias = tuple[bytes, int] | None
-_Reader: TypeAlias = Callable[[bytes, int, int], RecordedCall | None]
+_Reader: TypeAlias = Callable[[bytes, int, int], RecordedCall | RecordedSubject | None]

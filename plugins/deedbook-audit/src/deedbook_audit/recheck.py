@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import attrs
 
 from deedbook.contract import Call, Decision
-from deedbook.format.canonical import decode
+from deedbook.format.canonical import decode, encode
 from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
@@ -23,12 +23,13 @@ from deedbook.policy.gates import BoundGate, rule_of
 from deedbook.policy.requests import call_digest
 from deedbook_audit.verification.headers import MAX_LINE
 
-from .calls import read_calls
+from .calls import read_calls, read_decisions
 from .charters import InvalidCharter, describe_unusable
 from .facts import FoldedFacts
-from .recorded import UNKNOWN_CALLER, RecordedCall
+from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
 from .rederive import LATE_PREFIX, Rederived, Rejudger, compare, find_recorded_answer, read_answers
 from .report import Decisions, Failure, Findings
+from .subjects import rejudge_subject
 
 CharterSource: TypeAlias = Callable[[str], Bindings | InvalidCharter | str]
 """Returns a charter by its digest, bound to judge; a text says why it is not available here."""
@@ -52,8 +53,8 @@ def recheck(ledger: Path, charters: CharterSource) -> Decisions:
         if not isinstance(bindings, Bindings):
             return _unchecked(bindings, sum(1 for _ in read_calls(file, str(ledger), folder)))
         check = _SessionCheck(charters)
-        for call in read_calls(file, str(ledger), folder, bindings.reads or _later_facts(file)):
-            check.check(call)
+        for decision in read_decisions(file, str(ledger), folder, bindings.reads or _later_facts(file)):
+            check.check(decision)
         return check.build_report()
 
 
@@ -84,34 +85,49 @@ def _unchecked(why: InvalidCharter | str, calls: int) -> Decisions:
 
 
 class _SessionCheck:
-    """The calls of one session, each checked under the charter that was in force at its time."""
+    """The decisions of one session, each checked under the charter that was in force at its time."""
 
     def __init__(self, charters: CharterSource) -> None:
         self._charters = charters
         self._judges: dict[tuple[str, str], Rejudger | InvalidCharter | str] = {}
         self._findings = Findings()
-        self._same = 0
+        self._same = self._subjects = self._same_subjects = 0
         self._from_record: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()
 
     def build_report(self) -> Decisions:
         """Return the result."""
         part = self._findings.part()
-        return Decisions(part.checked, self._same, part.failures, part.more, self._from_record, self._unknown)
+        return Decisions(
+            part.checked,
+            self._same,
+            part.failures,
+            part.more,
+            self._from_record,
+            self._unknown,
+            subjects=self._subjects,
+            same_subjects=self._same_subjects,
+        )
 
-    def check(self, call: RecordedCall) -> None:
-        """Judge a call again; a faulty charter is a result, not an error."""
-        self._findings.checked += 1
+    def check(self, call: RecordedCall | RecordedSubject) -> None:
+        """Judge a call or a subject again; a faulty charter is a result, not an error."""
+        if isinstance(call, RecordedCall):
+            self._findings.checked += 1
+        else:
+            self._subjects += 1
         judge = self._find_judge(call)
         if not isinstance(judge, Rejudger):
             self._add_unusable(call, judge)
             return
         try:
-            self._check_call(call, judge)
+            if isinstance(call, RecordedCall):
+                self._check_call(call, judge)
+            else:
+                self._check_subject(call, judge)
         except Exception as problem:  # noqa: BLE001 - an ability is bound on first use, and its entry may hold anything
             self._add_unusable(call, describe_unusable(problem))
 
-    def _find_judge(self, call: RecordedCall) -> Rejudger | InvalidCharter | str:
+    def _find_judge(self, call: RecordedCall | RecordedSubject) -> Rejudger | InvalidCharter | str:
         """Return the judge under the charter of *call*, or why there is none."""
         key = call.session.charter, call.session.enforcement
         if key not in self._judges:
@@ -122,7 +138,7 @@ class _SessionCheck:
                 self._judges[key] = found
         return self._judges[key]
 
-    def _add_unusable(self, call: RecordedCall, why: InvalidCharter | str) -> None:
+    def _add_unusable(self, call: RecordedCall | RecordedSubject, why: InvalidCharter | str) -> None:
         if isinstance(why, str):
             self._unknown[why] += 1
         else:
@@ -149,6 +165,26 @@ class _SessionCheck:
         self._from_record.update({_describe_gate(judge.bindings, gate) for gate in asked_gates})
         self._compare(call, rederived)
 
+    def _check_subject(self, subject: RecordedSubject, judge: Rejudger) -> None:
+        caller = judge.get_caller(subject)
+        if caller is None:
+            self._unknown[subject.why or UNKNOWN_CALLER] += 1
+            return
+        found = rejudge_subject(subject, judge.bindings, caller)
+        bound = judge.bindings.subjects.get(subject.policy, {}).get(subject.name)
+        if bound is not None and not bound.gate.pure:
+            self._from_record[_describe_gate(judge.bindings, bound.gate)] += 1
+        if found.change == "undetermined":
+            self._unknown[found.why] += 1
+            return
+        wrong = [*_older_facts(subject, subject.facts, "")]
+        if found.change != "same":
+            answers = (_describe_answer(found.record) if found.record else found.why, _describe_answer(subject.line))
+            wrong.append(("answer", f"policy {subject.policy}: {answers[0]}", answers[1]))
+        for check, expected, recorded in wrong:
+            self._findings.add(subject.seq + 1, check, expected, recorded)
+        self._same_subjects += not wrong
+
     def _compare(self, call: RecordedCall, rederived: Rederived) -> None:
         found = compare(call, rederived)
         if found.change == "undetermined":
@@ -165,18 +201,9 @@ class _SessionCheck:
 
     def _compare_facts(self, call: RecordedCall) -> Iterator[tuple[str, str, str]]:
         """Yield each recorded fact that differs from the facts before the call."""
-        now, had_recently = call.folded, call.had_recently
-        if had_recently is None or call.was_pending:
-            return
-        for name, value in {
-            name: value for record in call.read_gate_records() for name, value in _get_facts(record)
-        }.items():
-            if (
-                name in now
-                and now[name] != value
-                and not (_may_be_older(call, now, name, value) and had_recently(name, value))
-            ):
-                yield "facts", f"{name} {now[name]}", str(value)
+        if not call.was_pending:
+            facts = {name: value for record in call.read_gate_records() for name, value in _get_facts(record)}
+            yield from _older_facts(call, facts, call.ability)
 
     def _compare_answers(self, call: RecordedCall, rederived: Rederived) -> Iterator[tuple[str, str, str]]:
         """Yield each answer of a repeated gate that differs from the record."""
@@ -221,11 +248,29 @@ def _get_facts(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from facts.items() if isinstance(facts, dict) else ()
 
 
-def _may_be_older(call: RecordedCall, now: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Return whether a fact may be older than the call; readers of facts take turns, so its own count may not."""
-    if name != _CALLS:
+def _older_facts(
+    event: RecordedCall | RecordedSubject, facts: Mapping[str, Any], ability: str
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each of the recorded *facts* that differs from those before the event, and was not true shortly before."""
+    now, had_recently = event.folded, event.had_recently
+    if had_recently is None:
+        return
+    for name, value in facts.items():
+        is_older = _may_be_older(now, name, value, ability) if name in now else True
+        if name in now and now[name] != value and not (is_older and had_recently(name, value)):
+            yield "facts", f"{name} {now[name]}", str(value)
+
+
+def _may_be_older(now: Mapping[str, Any], name: str, value: Any, ability: str) -> bool:
+    """Return whether a fact may be older than the event; readers of facts take turns, so its own count may not."""
+    if name != _CALLS or not ability:
         return True
-    return isinstance(value, dict) and value.get(call.ability) == now[name].get(call.ability)
+    return isinstance(value, dict) and value.get(ability) == now[name].get(ability)
+
+
+def _describe_answer(line: Mapping[str, Any]) -> str:
+    signals = f" {encode(line['signals']).decode()}" if "signals" in line else ""
+    return f"{line.get('decision')}{_by(line.get('rule'))}{signals}"
 
 
 def _by(rule: Any) -> str:

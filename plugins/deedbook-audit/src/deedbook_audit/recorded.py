@@ -23,6 +23,30 @@ _TAG_RULES: Final = tuple({"rule": tag} for tag in (APPROVAL_GATE, *ASKING))
 
 
 @attrs.define(eq=False)
+class RecordedSubject:
+    """One decision about a subject: the *policy*, the subject's *name* and *value*, and the *line* of the answer.
+
+    *facts* are the recorded ones, *folded* those before the event; the other members are as in `RecordedCall`.
+    """
+
+    session: SessionInfo
+    seq: int
+    ts: str
+    span: str
+    principal: str
+    position: CallPosition | None
+    policy: str = ""
+    name: str = ""
+    value: Any = None
+    line: Mapping[str, Any] = attrs.field(factory=dict)
+    facts: Mapping[str, Any] = attrs.field(factory=dict)
+    folded: Mapping[str, Any] = attrs.field(factory=dict)
+    had_recently: Callable[[str, Any], bool] | None = None
+    why: str = ""
+    is_over: bool = False
+
+
+@attrs.define(eq=False)
 class RecordedCall:
     """One intent or denial. *args* are the requested arguments, *raw* their bytes, *final* the judged bytes.
 

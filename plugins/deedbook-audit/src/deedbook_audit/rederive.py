@@ -33,7 +33,7 @@ from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 from .calls import read_calls
 from .positions import CallPosition
-from .recorded import UNKNOWN_CALLER, RecordedCall
+from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
 
 Change: TypeAlias = Literal["same", "allowed", "denied", "missing", "asks", "rewritten", "undetermined"]
 
@@ -139,13 +139,13 @@ class Rejudger:
         when = DecisionContext(call.ts, call.session.id, call.facts)
         return rederive(DecisionInput(self.bindings, caller, call.ability, call.args, call.raw, when), answer)
 
-    def get_caller(self, call: RecordedCall) -> Caller | None:
+    def get_caller(self, call: RecordedCall | RecordedSubject) -> Caller | None:
         """Return the caller under this charter; ``None`` if the caller is unknown."""
         return self._find_caller(call) if not call.why else None
 
     # --- callers -----------------------------------------------------------------------------------------------------
 
-    def _find_caller(self, call: RecordedCall) -> Caller | None:
+    def _find_caller(self, call: RecordedCall | RecordedSubject) -> Caller | None:
         if call.is_over:
             return Caller(principal=Principal(call.principal, "run"), actor="tool", scope=OVER)
         if self._session != call.session.id:
@@ -161,7 +161,7 @@ class Rejudger:
             found = self._callers[key] = made
         return found
 
-    def _build_caller(self, call: RecordedCall, position: CallPosition) -> Caller:
+    def _build_caller(self, call: RecordedCall | RecordedSubject, position: CallPosition) -> Caller:
         if position.parent is None:
             return session_caller(self._apply_roles(call, call.session.principal), self.bindings, call.session.mode)
         if position.request is not None:
@@ -172,20 +172,22 @@ class Rejudger:
         if position.kind == "skill":
             return with_skill(above, position.name)
         if position.kind == "flow":
-            return under_flow(above, self.bindings)
+            return under_flow(above, self.bindings, position.name)
         bound = self.bindings.abilities.get(position.name)
         return under_call(above, bound.uses if bound else _build_empty_scope(position.name))
 
-    def _build_inner(self, call: RecordedCall, position: CallPosition) -> Caller:
+    def _build_inner(self, call: RecordedCall | RecordedSubject, position: CallPosition) -> Caller:
         """Return the caller of a role or a branch: that of its flow, narrowed by the branches around it."""
-        role, allowed, flow = position.name, position.allowed, position
+        role, allowed, skill, flow = position.name, position.allowed, position.skill, position
         while flow.kind in ("role", "branch") and flow.parent is not None:
             flow = flow.parent
-            allowed = allowed_within(flow.allowed, allowed)
+            allowed, skill = allowed_within(flow.allowed, allowed), skill or flow.skill
         above = self._build_caller(call, flow.parent or flow)
-        return narrowed(as_role(above, role, self.bindings) if role else under_flow(above, self.bindings), allowed)
+        above = above if skill is None else with_skill(above, skill)
+        inner = as_role(above, role, self.bindings) if role else under_flow(above, self.bindings, flow.name)
+        return narrowed(inner, allowed)
 
-    def _build_requester(self, call: RecordedCall, request: Object) -> Caller:
+    def _build_requester(self, call: RecordedCall | RecordedSubject, request: Object) -> Caller:
         """Return the caller of a call that another session parked."""
         of, scope = request["principal"], request["scope"]
         who = Principal(of["id"], of["via"], frozenset(of["roles"]), of["on_behalf_of"])
@@ -201,7 +203,7 @@ class Rejudger:
         )
         return restore_caller(caller, self.bindings)
 
-    def _apply_roles(self, call: RecordedCall, principal: Principal) -> Principal:
+    def _apply_roles(self, call: RecordedCall | RecordedSubject, principal: Principal) -> Principal:
         """Return a principal, with the roles of this charter if it is another one than the session's."""
         declared = self.bindings.charter.document.get("principals", {}).get(principal.id)
         if declared is None or call.session.charter == self.bindings.charter.digest:

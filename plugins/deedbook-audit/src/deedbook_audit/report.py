@@ -64,7 +64,8 @@ class Decisions:
 
     *failures* are those with another result. *recorded* counts calls by gates whose recorded answer was used, with what
     must be installed to ask them again; *unknown* by the reason why they were not judged again. *unchecked* is the
-    reason if no call could be judged, such as a missing charter; otherwise empty.
+    reason if no call could be judged, such as a missing charter; otherwise empty. *subjects* counts the decisions about
+    subjects other than calls, *same_subjects* those with the same result; the other members are about them, too.
     """
 
     calls: int = 0
@@ -74,6 +75,8 @@ class Decisions:
     recorded: Mapping[str, int] = attrs.field(factory=dict)
     unknown: Mapping[str, int] = attrs.field(factory=dict)
     unchecked: str = ""
+    subjects: int = 0
+    same_subjects: int = 0
 
     @property
     def failed(self) -> int:
@@ -88,6 +91,7 @@ class Decisions:
             **failures_as_json(self),
             "recorded": [{"who": who, "calls": calls} for who, calls in sorted(self.recorded.items())],
             "unknown": [{"why": why, "calls": calls} for why, calls in sorted(self.unknown.items())],
+            **({"subjects": {"all": self.subjects, "same": self.same_subjects}} if self.subjects else {}),
         }
 
 
@@ -174,11 +178,12 @@ def _part(name: str, part: Part, good: str) -> Iterator[str]:
 def _decisions(told: Decisions) -> Iterator[str]:
     """Yield the result of judging again, and its basis."""
     failed = told.failed
-    if not told.calls and not failed:
+    if not told.calls and not told.subjects and not failed:
         yield "decisions: no calls"
         return
     unknown = sum(told.unknown.values())
-    more = f", {pluralise(failed, 'failure')}" if failed else ""
+    more = f", {told.same_subjects} of {pluralise(told.subjects, 'subject')}" if told.subjects else ""
+    more += f", {pluralise(failed, 'failure')}" if failed else ""
     more += f", {unknown} not" if unknown else ""
     yield f"decisions: {told.same} of {pluralise(told.calls, 'call')} judged again and the same{more}"
     yield from _failed(told)

@@ -94,10 +94,12 @@ def _print_all(reports: Sequence[Report], verdict: Verdict, out: Output) -> None
     for report in broken:
         for line in (line for line in report.lines() if line != UNWITNESSED):
             out.say(line)
-    judged = [report.decisions for report in reports if report.decisions and report.decisions.calls]
-    if judged:
-        calls, same = sum(each.calls for each in judged), sum(each.same for each in judged)
-        out.say(f"decisions: {same} of {pluralise(calls, 'call')} judged again and the same")
+    judged = [report.decisions for report in reports if report.decisions]
+    calls, same = sum(each.calls for each in judged), sum(each.same for each in judged)
+    subjects = sum(each.subjects for each in judged)
+    if calls or subjects:
+        more = f", {sum(each.same_subjects for each in judged)} of {pluralise(subjects, 'subject')}" if subjects else ""
+        out.say(f"decisions: {same} of {pluralise(calls, 'call')} judged again and the same{more}")
     if broken:
         out.complain(f"NOT SOUND: {len(broken)} of {len(reports)} ledger{'' if len(reports) == 1 else 's'}")
 

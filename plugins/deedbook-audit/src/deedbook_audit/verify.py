@@ -13,10 +13,11 @@ import attrs
 
 from deedbook.format import events
 from deedbook.format.errors import LedgerError
-from deedbook.format.families import PLUGIN_PREFIX, plugin_family
+from deedbook.format.families import CATALOGUE
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines, TornBytes, Watch
 from deedbook.format.schema import Schemas, Validator
+from deedbook.plugins.event_families import declared_family, read_granted_families
 from deedbook_audit.upcasting.naming import split_source
 from deedbook_audit.upcasting.recognition import recognise
 from deedbook_audit.verification import ranges
@@ -98,6 +99,7 @@ class _Run:
     ) -> Report:
         """Check every line; *own* are the event types of a session's charter, *declared* finds those of others."""
         families: set[str] = set()
+        granted = read_granted_families()
         lines, stored, meaning = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
         structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
         headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, own)
@@ -106,8 +108,8 @@ class _Run:
             if fields:
                 meaning.checked += 1
                 kind, span, parent, ts, payload = fields
-                if kind.startswith(PLUGIN_PREFIX):
-                    families.add(plugin_family(kind))
+                if kind not in CATALOGUE and (family := declared_family(kind, granted)):
+                    families.add(family)
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
                 if kind == "ledger.charter" and self.chain.workspace:
                     payloads.declare(_declared_by(value, declared))

@@ -1,32 +1,43 @@
-"""Conditions in CEL (github.com/google/cel-spec): compiled when bound, asked about calls.
+"""Conditions in CEL (github.com/google/cel-spec): compiled when bound, asked about calls and other subjects.
 
 The engine is the package ``cel-expr-python``, of the extra ``deedbook-policy-standard[cel]``. It is imported only where
 an expression is written. A condition holds if its value is exactly ``true``, and does not if it is exactly ``false``;
 all else, an error above all, raises `Unclear`, and whoever asks has to refuse.
+
+Offered beside the standard functions: the engine's libraries for strings, math, lists, sets and comprehensions with two
+variables, each in a fixed version, and `networks.in_cidr` as ``inCidr``.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from deedbook.contract import Call, Object
+from deedbook.contract import Call, Object, Principal
 from deedbook.format.errors import recordable
 from deedbook.format.lint import suggest
 
-from . import syntax
+from . import cost, networks, syntax
 from .syntax import Node
 
-VARIABLES: Final = ("args", "call", "principal", "role", "skill", "facts")
-"""What an expression may speak of."""
+Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
+"""The variables of a language, in the order in which messages list them, each with what reads it from a subject."""
+
 LONGEST: Final = 2_000
 """The most characters of an expression."""
 MAX_FOLDS: Final = 2
 """How deep ``all``, ``exists``, ``map`` and ``filter`` may be nested: each level multiplies the work."""
 
+_LIBRARIES: Final = {"strings": 4, "math": 2, "lists": 2, "sets": 0, "two-var-comprehensions": 0}
+"""The engine's libraries and their versions: a newer engine offers the same functions."""
+CONFIGURATION: Final = "name: deedbook\nextensions:\n" + "".join(
+    f"- name: {name}\n  version: {version}\n" for name, version in _LIBRARIES.items()
+)
+"""The engine's configuration."""
 _OBJECTS: Final = frozenset({"args", "call", "principal", "facts"})
+_IN_CIDR: Final = "inCidr"
 _SAID: Final = 300
 _FOUND: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): ([^\n]*)")
 _UNKNOWN: Final = re.compile(r"undeclared reference to '([^'.]+)")
@@ -58,18 +69,24 @@ class Invalid(Exception):  # noqa: N818 - it says what the expression is
 
 @attrs.frozen(eq=False)
 class Expression:
-    """A compiled condition: its *text*, its syntax *tree*, and whether its type is known to be ``bool``."""
+    """A compiled condition: its *text*, its syntax *tree*, and whether its type is known to be ``bool``.
+
+    *room* is the most units of data (`cost.units`) for which its work is bounded; ``None``: any.
+    """
 
     text: str
     tree: Node
     certain: bool
+    room: int | None
     _eval: Any
     _error: Any
 
-    def holds(self, sight: Any) -> bool:
-        """Say whether the condition holds for the call that *sight* was made of; raises `Unclear`."""
+    def holds(self, sight: "Sight") -> bool:
+        """Say whether the condition holds for the subject that *sight* was made of; raises `Unclear`."""
+        if self.room is not None and sight.units(self.room) > self.room:
+            raise Unclear(f"it sees more than {self.room} elements and characters, which is too much work for it")
         try:
-            value = self._eval(sight)
+            value = self._eval(sight.activation)
             found = value.value()
         except Exception as problem:  # noqa: BLE001 - the engine reports its errors as RuntimeError, among others
             raise Unclear(_short(str(problem) or type(problem).__name__)) from None
@@ -79,20 +96,43 @@ class Expression:
         raise Unclear(_short(str(found) if kind == self._error else f"it is of type {kind.name().lower()}"))
 
 
-class Language:
-    """An engine, and what the expressions compiled by it look at.
+class Sight:
+    """A subject as the expressions of a language see it: made once, and asked by all of them."""
 
-    One *sight* is made of a call and serves all of them: making it costs ten times what asking does.
+    __slots__ = ("_seen", "_units", "activation")
+
+    def __init__(self, activation: Any, seen: Mapping[str, Any]) -> None:
+        self.activation = activation
+        self._seen = seen
+        self._units = 0
+
+    def units(self, enough: int) -> int:
+        """Return the size of what is seen; counting ends above *enough*."""
+        if self._units <= enough:
+            self._units = cost.units(self._seen, enough)
+        return self._units
+
+
+class Language:
+    """An engine, the variables that expressions may name, and what the expressions compiled by it look at.
+
+    One `Sight` is made of a call, or of another subject that *readers* read, and serves all expressions: making it
+    costs ten times what asking does. *objects* names the variables that are always objects.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, readers: Readers | None = None, objects: Collection[str] = _OBJECTS) -> None:
         try:
             self._cel: Any = import_module("cel_expr_python.cel")
         except ImportError:
             raise NoEngine from None
+        self._readers = CALL if readers is None else readers
         kind = self._cel.Type
-        objects = kind.Map(kind.STRING, kind.DYN)
-        self._env = self._cel.NewEnv(variables={name: objects if name in _OBJECTS else kind.DYN for name in VARIABLES})
+        any_object = kind.Map(kind.STRING, kind.DYN)
+        self._env = self._cel.NewEnv(
+            config=self._cel.NewEnvConfigFromYaml(CONFIGURATION),
+            variables={name: any_object if name in objects else kind.DYN for name in self._readers},
+            functions=[_declared(self._cel)],
+        )
         self._used: frozenset[str] = frozenset()
         self._arguments: frozenset[str] | None = frozenset()
 
@@ -104,25 +144,27 @@ class Language:
             checked = self._env.compile(text)
             tree = syntax.tree(checked.serialize())
         except Exception as problem:  # noqa: BLE001 - as in `Expression.holds`
-            raise Invalid(*_flaws(text, str(problem))) from None
+            raise Invalid(*_flaws(text, str(problem), tuple(self._readers))) from None
         made = checked.return_type()
         if made not in (self._cel.Type.BOOL, self._cel.Type.DYN):
             raise Invalid(Flaw(f"is of type {made.name().lower()}; a condition is true or false"))
-        deep = _too_deep(tree, 0)
-        if deep is not None:
-            raise Invalid(Flaw(f"all, exists, map and filter are nested more than {MAX_FOLDS} deep", deep.at))
+        if refused := tuple(_refused(tree)):
+            raise Invalid(*refused)
         self._used |= {node.name for node in tree.walk() if node.kind == "name"}
         arguments = _arguments(tree)
         self._arguments = None if self._arguments is None or arguments is None else self._arguments | arguments
-        return Expression(text, tree, made == self._cel.Type.BOOL, checked.eval, self._cel.Type.ERROR)
+        return Expression(
+            text, tree, made == self._cel.Type.BOOL, _room(text, tree), checked.eval, self._cel.Type.ERROR
+        )
 
-    def sight(self, call: Call) -> Any:
-        """Return *call* as the expressions see it, as much of it as they use; raises `Unclear`."""
-        seen = {name: _SEEN[name](call) for name in self._used & _SEEN.keys()}
+    def sight(self, subject: Any) -> Sight:
+        """Return a call, or what else the language reads, as much of it as the expressions use; raises `Unclear`."""
+        seen = {name: self._readers[name](subject) for name in self._used & self._readers.keys()}
         if self._arguments is not None and "args" in seen:  # a large argument that nobody asks about costs nothing
-            seen["args"] = {name: call.args[name] for name in self._arguments if name in call.args}
+            args = seen["args"]
+            seen["args"] = {name: args[name] for name in self._arguments if name in args}
         try:
-            return self._env.Activation(seen)
+            return Sight(self._env.Activation(seen), seen)
         except Exception as problem:  # noqa: BLE001 - as in `Expression.holds`
             raise Unclear(_short(str(problem))) from None
 
@@ -149,12 +191,12 @@ def _call(call: Call) -> dict[str, Any]:
     }
 
 
-def _principal(call: Call) -> dict[str, Any]:
-    who = call.principal
+def _principal(subject: Any) -> dict[str, Any]:
+    who: Principal = subject.principal
     return {"id": who.id, "via": who.via, "roles": sorted(who.roles), "on_behalf_of": who.on_behalf_of}
 
 
-_SEEN: Final[Mapping[str, Any]] = {
+CALL: Final[Readers] = {
     "args": lambda call: call.args,
     "call": _call,
     "principal": _principal,
@@ -162,6 +204,9 @@ _SEEN: Final[Mapping[str, Any]] = {
     "skill": lambda call: call.skill,
     "facts": lambda call: nested(call.facts),
 }
+"""What a condition about a call may speak of."""
+VARIABLES: Final = tuple(CALL)
+"""The names of these variables."""
 
 
 def _arguments(tree: Node) -> frozenset[str] | None:
@@ -177,8 +222,44 @@ def _is_args(node: Node) -> bool:
     return node.parts[0].kind == "name" and node.parts[0].name == "args"
 
 
+def _declared(cel: Any) -> Any:
+    """Return the declaration of ``inCidr(address, network)``."""
+    text = cel.Type.STRING
+    overload = cel.Overload("inCidr_string_string", cel.Type.BOOL, [text, text], False, networks.in_cidr)
+    return cel.FunctionDecl(_IN_CIDR, [overload])
+
+
+def _refused(tree: Node) -> Iterator[Flaw]:
+    """Yield what the engine accepts and this language does not."""
+    deep = _too_deep(tree, 0)
+    if deep is not None:
+        yield Flaw(f"all, exists, map and filter are nested more than {MAX_FOLDS} deep", deep.at)
+    if cost.degree(tree) > cost.MAX_DEGREE:
+        yield Flaw("its work grows too fast with the data that it sees; copy and collect less", tree.at)
+    for node in tree.walk():
+        if node.name == "cel.@mapInsert":  # its macros compile, and have no implementation in the engine
+            yield Flaw("transformMap and transformMapEntry are not offered; use transformList", node.at)
+        elif node.name == "lists.range" and not _is_short(node.parts[0]):
+            yield Flaw(f"lists.range takes a whole number of at most {cost.LONGEST_RANGE}", node.at)
+        elif node.name == _IN_CIDR and (why := _bad_network(node.parts[1])):
+            yield Flaw(why, node.parts[1].at)
+
+
+def _bad_network(network: Node) -> str | None:
+    return networks.flaw(network.value) if isinstance(network.value, str) else None
+
+
+def _is_short(length: Node) -> bool:
+    return isinstance(length.value, int) and 0 <= length.value <= cost.LONGEST_RANGE
+
+
+def _room(text: str, tree: Node) -> int | None:
+    degree = cost.degree(tree)
+    return cost.room(degree) - len(text) if degree > 1 else None
+
+
 def _too_deep(node: Node, folds: int) -> Node | None:
-    folds += node.kind == "fold"
+    folds += cost.is_loop(node)
     if folds > MAX_FOLDS:
         return node
     return next((found for part in node.parts if (found := _too_deep(part, folds))), None)
@@ -191,7 +272,7 @@ def _short(text: str) -> str:
 # --- what the engine says ---------------------------------------------------------------------------------------------
 
 
-def _flaws(text: str, said: str) -> Iterator[Flaw]:
+def _flaws(text: str, said: str, variables: tuple[str, ...]) -> Iterator[Flaw]:
     """Turn the engine's messages into flaws with offsets; those without a place come first in the text."""
     found = list(dict.fromkeys(_FOUND.findall(said)))
     if not found:
@@ -200,10 +281,10 @@ def _flaws(text: str, said: str) -> Iterator[Flaw]:
     for line, column, message in found:
         above, beside = max(int(line) - 1, 0), max(int(column) - 1, 0)
         at = sum(len(each) + 1 for each in lines[:above]) + beside
-        yield _explained(text, message, at)
+        yield _explained(text, message, at, variables)
 
 
-def _explained(text: str, message: str, at: int) -> Flaw:
+def _explained(text: str, message: str, at: int, variables: tuple[str, ...]) -> Flaw:
     unknown = _UNKNOWN.match(message)
     if unknown is None:
         return Flaw(_short(message), at)
@@ -211,4 +292,4 @@ def _explained(text: str, message: str, at: int) -> Flaw:
     at = max(text.rfind(name, 0, at + len(name)), 0)
     if re.match(rf"{re.escape(name)}\s*\(", text[at:]):
         return Flaw(f"there is no function {name}", at)
-    return Flaw(f"{name} is not known{suggest(name, VARIABLES)}; known: {', '.join(VARIABLES)}", at)
+    return Flaw(f"{name} is not known{suggest(name, variables)}; known: {', '.join(variables)}", at)

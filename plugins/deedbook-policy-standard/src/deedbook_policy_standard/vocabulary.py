@@ -17,6 +17,7 @@ from deedbook.format.lint import pattern_options, suggest
 from deedbook.policy.kinds import KINDS
 from deedbook.policy.match import EFFECTS
 
+from .cost import added_element, is_loop
 from .expressions import Expression, Flaw, nested
 from .syntax import Node, place_of_member
 
@@ -25,7 +26,8 @@ View: TypeAlias = tuple[Part, ...] | None
 
 _TEXT: Final = {"type": "string"}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
-_TEXT_OR_NULL: Final = {"type": ["string", "null"]}
+TEXT_OR_NULL: Final[Object] = {"type": ["string", "null"]}
+"""The JSON Schema of ``role`` and ``skill``."""
 _MOMENT: Final = {"type": "string"}
 
 _CALL: Final = {
@@ -34,14 +36,21 @@ _CALL: Final = {
                    "effects": {"type": "string", "enum": list(EFFECTS)}, "tags": _TEXTS, "scopes": _TEXTS,
                    "session": _TEXT, "now": _MOMENT, "mode": {"type": "string", "enum": list(MODES)}},
 }  # fmt: skip
-_PRINCIPAL: Final = {
+PRINCIPAL: Final[Object] = {
     "type": "object",
-    "properties": {"id": _TEXT, "via": _TEXT, "roles": _TEXTS, "on_behalf_of": _TEXT_OR_NULL},
+    "properties": {"id": _TEXT, "via": _TEXT, "roles": _TEXTS, "on_behalf_of": TEXT_OR_NULL},
 }
+"""The JSON Schema of ``principal``."""
 
 _TOGETHER: Final = "$together"  # no keyword of JSON Schema: documents that all apply, each with its own references
 _EQUAL: Final = frozenset({"_==_", "_!=_"})
 _ORDERED: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_SAME_ITEMS: Final = frozenset({"slice", "reverse", "distinct", "sort", "@sortByAssociatedKeys"})
+_RESULTS: Final = {
+    "size": "integer", "indexOf": "integer", "lastIndexOf": "integer", "join": "string", "lowerAscii": "string",
+    "upperAscii": "string", "trim": "string", "replace": "string", "inCidr": "boolean", "sets.contains": "boolean",
+    "sets.equivalent": "boolean", "sets.intersects": "boolean", "_&&_": "boolean", "_||_": "boolean", "!_": "boolean",
+}  # fmt: skip
 _OF_TEXT: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
 
 
@@ -51,15 +60,28 @@ def flaws(expression: Expression, args: Iterable[Sequence[Object]], reads: Itera
     *args* has, for every ability that it can be asked about, the JSON Schemas that its arguments fit, all of them (no
     ability: nobody can tell); *reads* names the facts that it may look at.
     """
-    facts = {"type": "object", "properties": _as_schemas(nested({name: FACTS.get(name, {}) for name in reads}))}
     views: dict[str, View] = {
         "args": tuple(({_TOGETHER: list(schemas)}, {}) for schemas in args) or None,
         "call": _view(_CALL),
-        "principal": _view(_PRINCIPAL),
-        "role": _view(_TEXT_OR_NULL),
-        "skill": _view(_TEXT_OR_NULL),
-        "facts": _view(facts),
+        "principal": _view(PRINCIPAL),
+        "role": _view(TEXT_OR_NULL),
+        "skill": _view(TEXT_OR_NULL),
+        "facts": _view(facts_schema(reads)),
     }
+    return _found(expression, views)
+
+
+def signal_flaws(expression: Expression, variables: Mapping[str, Object]) -> Iterator[Flaw]:
+    """Yield what is misspelt in *expression*, or could never be true; each of *variables* fits its JSON Schema."""
+    return _found(expression, {name: _view(schema) for name, schema in variables.items()})
+
+
+def facts_schema(names: Iterable[str]) -> Object:
+    """Return the JSON Schema of the variable ``facts``, if it holds the facts of these *names*."""
+    return {"type": "object", "properties": _as_schemas(nested({name: FACTS.get(name, {}) for name in names}))}
+
+
+def _found(expression: Expression, views: Mapping[str, View]) -> Iterator[Flaw]:
     found: list[Flaw] = []
     view = _Reader(expression.text, found).read(expression.tree, views)
     yield from found
@@ -151,7 +173,12 @@ class _Reader:
             at = place_of_member(self._text, target) if target.kind == "member" else target.at
             why = f"{_path(target)} is {_worded(_types(parts[0]))}, which has no {node.name}"
             self._found.append(Flaw(why, at))
-        return _view({"type": "integer"}) if node.name == "size" else None
+        if node.name == "_?_:_":
+            return None if None in parts[1:] else (*(parts[1] or ()), *(parts[2] or ()))
+        if node.name in _SAME_ITEMS and parts and _types(parts[0]) == {"array"}:
+            return parts[0]
+        kind = _RESULTS.get(node.name)
+        return _view({"type": kind}) if kind else None
 
     def _index(self, node: Node, view: View) -> View:
         key = node.parts[1]
@@ -189,13 +216,30 @@ class _Reader:
             self._found.append(Flaw(f"{path} is never {node.value!r:.80}{hint}", node.at))
 
     def _fold(self, node: Node, views: Mapping[str, View]) -> View:
-        over = self.read(node.parts[0], views)
-        kinds = _types(over)
-        items = _items(over) if kinds == {"array"} else _view(_TEXT) if kinds == {"object"} else None
-        inside = {**views, **dict.fromkeys(node.names), node.name: items}
-        for part in node.parts[1:]:
+        collected = node.names[-1]
+        over, start, condition, step, result = node.parts
+        whole = self.read(over, views)
+        first = self.read(start, views)
+        inside = {**views, **self._variables(node, whole), collected: first}
+        self.read(condition, inside)
+        element = added_element(step, collected)
+        if element is None:
+            self.read(step, inside)
+            return self.read(result, {**inside, collected: first if not is_loop(node) else None})
+        for part in step.parts[:1] if step.name == "_?_:_" else ():
             self.read(part, inside)
-        return None
+        each = self.read(element, inside)
+        return None if each is None else tuple(({"type": "array", "items": schema}, root) for schema, root in each)
+
+    @staticmethod
+    def _variables(node: Node, over: View) -> dict[str, View]:
+        """Return what the variables of a comprehension hold: one is an item or a key, two are key and value."""
+        kinds = _types(over)
+        keys = {"array": "integer", "object": "string"}
+        key = _view({"type": keys[kind]}) if kinds and len(kinds) == 1 and (kind := min(kinds)) in keys else None
+        if len(node.names) > 2:
+            return {node.names[0]: key, node.names[1]: _items(over)}
+        return {node.name: _items(over) if kinds == {"array"} else key}
 
 
 # --- what a schema has room for ---------------------------------------------------------------------------------------

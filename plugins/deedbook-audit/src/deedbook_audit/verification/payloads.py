@@ -10,10 +10,11 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.format import canonical, events
 from deedbook.format.errors import DeedbookError, IntakeError
-from deedbook.format.families import PLUGIN_PREFIX, SECOND, schema_of
+from deedbook.format.families import SECOND, schema_of
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, Validator
 from deedbook.format.terminal import excerpt
+from deedbook.plugins.event_families import declared_family, read_granted_families
 from deedbook_audit.report import Findings
 
 from .excisions import EXCISED
@@ -40,7 +41,7 @@ def no_charter(_digest: str) -> None:
 class Payloads:
     """The payloads of one ledger: failures of bytes go to *stored*, failures of content to *meaning*.
 
-    *declared* holds validators of event types that a charter added (``x.<plugin>.<name>``).
+    *declared* holds validators of event types that a charter added.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Payloads:
         self._stored, self._meaning = stored, meaning
         self._validators: dict[str, Validator | None] = dict(declared or {})
         self._known = declared is not None
+        self._granted = read_granted_families() if declared is None else {}
         self._cached: dict[bytes, tuple[str, Any]] = {}
 
     @property
@@ -113,7 +115,7 @@ class Payloads:
         """Return whether a payload matches the schema of its event type."""
         key = kind if kind not in SECOND else schema_of(kind, value) or kind
         if key not in self._validators:
-            if not self._known and kind.startswith(PLUGIN_PREFIX):
+            if not self._known and declared_family(kind, self._granted):
                 return True
             self._validators[key] = self._find(kind, value)
         validator = self._validators[key]

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from deedbook.cli import completing
-from deedbook.cli.common import EMPTY, GlobalOptions, SuggestingGroup, json_option
+from deedbook.cli.common import EMPTY, GlobalOptions, SuggestingGroup, json_option, principal_option
 from deedbook.cli.output import as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deedbook import Event
     from deedbook.format.context import RunContext, RunContexts
+    from deedbook_flow_runcontext.bundles import SessionBundle
     from deedbook_flow_runcontext.context_view import ContextView
 
 SECTION: Final = "Record"
@@ -55,42 +59,78 @@ def show(asked: GlobalOptions, session: str, run: str | None) -> int:
     return found.print(found.choose(run), json=asked.json)
 
 
-@command.command("save", short_help="Write the context of a run of SESSION to the file BUNDLE.")
+@command.command("save", short_help="Write a run of SESSION to the file BUNDLE, from which it can go on elsewhere.")
 @session_argument
 @bundle_argument
 @run_option
+@click.option("--hand-over", is_flag=True, help="The suspended session leaves, and goes on where BUNDLE is loaded.")
+@principal_option
 @json_option
 @click.pass_obj
-def save(asked: GlobalOptions, session: str, bundle: Path, run: str | None) -> int:
-    """Write the context of a run of SESSION, with the head of its ledger, to the file BUNDLE, which must not exist."""
-    from deedbook.format.context import save as save_bundle
+def save(
+    asked: GlobalOptions, session: str, bundle: Path, run: str | None, hand_over: bool, principal: str | None
+) -> int:
+    """Write the context of a run of SESSION, and the session's events, to the file BUNDLE, which must not exist.
+
+    With --hand-over, BUNDLE has the sealed values, too, and the session can go on only where it is loaded.
+    """
+    from deedbook.format.files import Folder
+    from deedbook.maintenance.authors import author
+    from deedbook.workspace.workspace import read_workspace
+    from deedbook_flow_runcontext import handover
+    from deedbook_flow_runcontext.bundles import read_session
 
     found = _Session(asked.workspace, session)
     context = found.choose(run)
     if bundle.is_symlink() or bundle.exists():
         raise click.BadParameter(f"{bundle} exists; name a new file", param_hint="BUNDLE")
-    save_bundle(context, found.head, bundle)
+    if not bundle.parent.is_dir():
+        raise click.BadParameter(f"{bundle.parent} is no folder", param_hint="BUNDLE")
+    if hand_over:
+        workspace = read_workspace(asked.workspace)
+        handover.hand_over(workspace, found.id, author(workspace, principal))
+        found = _Session(asked.workspace, found.id)
+        context = found.contexts[context.run]
+    elif principal is not None:
+        raise click.UsageError("--as belongs to --hand-over")
+    with Folder.at(found.place.parent) as folder:
+        raw = read_session(folder, context.run, sealed=hand_over).encode()
+    with Folder.at(bundle.parent) as folder:
+        folder.replace(bundle.name, raw)
     if asked.json:
         return found.print(context, json=True, bundle=str(bundle))
     message(f"saved run {context.run} ({context.state}) to {bundle}")
+    if hand_over:
+        message("the session goes on where this file is loaded; load it once: deedbook context load BUNDLE")
     return 0
 
 
-@command.command("load", short_help="Check BUNDLE against the ledger of SESSION, and show its context.")
-@session_argument
+@command.command("load", short_help="Check BUNDLE, take its session in if it is not here, and show its context.")
 @bundle_argument
+@click.option("--session", metavar="SESSION", help="The session of a bundle of version 2, which does not name it.")
+@click.option("--check", is_flag=True, help="Only check BUNDLE; take nothing in.")
+@click.option("--take-back", is_flag=True, help="The session was handed over from here; it goes on here again.")
+@principal_option
 @json_option
 @click.pass_obj
-def load(asked: GlobalOptions, session: str, bundle: Path) -> int:
-    """Check the file BUNDLE against the ledger of SESSION, and show its context.
+def load(
+    asked: GlobalOptions, bundle: Path, session: str | None, check: bool, take_back: bool, principal: str | None
+) -> int:
+    """Check the file BUNDLE, and show its context.
 
-    A bundle that was edited or cut, of another session, or older than the last change of its context is refused.
+    If its session is in this state folder, BUNDLE must agree with it. Otherwise the session is taken in, if BUNDLE
+    hands it over, and `deedbook resume` goes on with it. A bundle that was edited or cut is refused.
     """
-    from deedbook.format.context import load as load_bundle
+    from deedbook_flow_runcontext.bundles import parse_bundle, read_bytes
 
-    found = _Session(asked.workspace, session)
     _require_file(bundle)
-    return found.print(load_bundle(bundle, found.place), json=asked.json, bundle=str(bundle))
+    raw = read_bytes(bundle)
+    if _is_older(raw, str(bundle)):
+        return _load_older(asked, bundle, session)
+    found = parse_bundle(raw, str(bundle))
+    if session is not None and not found.session.startswith(session):
+        raise click.BadParameter(f"{bundle} is of session {found.session}", param_hint="--session")
+    return _Loading(asked, bundle, found, principal).load(check=check, take_back=take_back)
 
 
 @command.command("diff", short_help="Compare the context of SESSION with that of OTHER, or with a bundle.")
@@ -136,7 +176,22 @@ class _Session:
         self.place = ledger_path(source, self.id)
         self.contexts: RunContexts
         self.contexts, self.head = read_contexts(self.place)
-        self.events = list(read(self.place))
+        self.events: Sequence[Event] = list(read(self.place))
+
+    @classmethod
+    def of(cls, session: str, contexts: "RunContexts", head: str, events: "Sequence[Event]") -> "_Session":
+        """Return a session that is not in the state folder."""
+        made = cls.__new__(cls)
+        made.id, made.contexts, made.head, made.events = session, contexts, head, events
+        return made
+
+    def has(self, bundle: "SessionBundle") -> bool:
+        """Return whether the ledger begins with the events of *bundle*."""
+        from deedbook.format.files import Folder
+        from deedbook_flow_runcontext.bundles import read_ledger
+
+        with Folder.at(self.place.parent) as folder:
+            return read_ledger(folder).startswith(bundle.raw)
 
     def choose(self, run: str | None) -> "RunContext":
         """Return the context of *run*, which may be the beginning of its span; by default the last outer run."""
@@ -178,6 +233,88 @@ class _Session:
         return {"schema_version": "v1", **told, **view.as_json()}
 
 
+class _Loading:
+    """The bundle *found* in the file *bundle*, which is checked, or whose session is taken in."""
+
+    def __init__(self, asked: GlobalOptions, bundle: Path, found: "SessionBundle", principal: str | None) -> None:
+        from deedbook.cli.ledgers import read_leniently, session_ids
+
+        self.asked, self.bundle, self.found, self.principal = asked, bundle, found, principal
+        workspace, _ = read_leniently(asked.workspace)
+        self.is_here = found.session in session_ids(workspace)
+
+    def load(self, *, check: bool, take_back: bool) -> int:
+        """Check it, or take its session in; print its context, and return the exit status."""
+        if not self.is_here and check:
+            return self._print_alone()
+        if not self.is_here or self._is_longer() or take_back:
+            if check:
+                raise click.UsageError("--check takes nothing in; leave it out, or leave out --take-back")
+            return self._receive()
+        here = _Session(self.asked.workspace, self.found.session)
+        context = here.contexts.get(self.found.run)
+        if not here.has(self.found) or context is None or context != self.found.context:
+            raise _differs(self.bundle, self.found.session)
+        return here.print(context, json=self.asked.json, bundle=str(self.bundle))
+
+    def _is_longer(self) -> bool:
+        """Return whether the bundle has what the state folder has of its session, and more."""
+        here = _Session(self.asked.workspace, self.found.session)
+        own = here.events[-1].seq + 1 if here.events else 0
+        return own < len(self.found.lines) and (not own or self.found.lines[own - 1].envelope_hash == here.head)
+
+    def _receive(self) -> int:
+        from deedbook.kernel import open_kernel
+        from deedbook.maintenance.authors import author
+        from deedbook.workspace.workspace import read_workspace
+        from deedbook_flow_runcontext.handover import receive
+
+        by = author(read_workspace(self.asked.workspace), self.principal)
+        with open_kernel(self.asked.workspace) as kernel:
+            receive(kernel, self.found, by)
+        here = _Session(self.asked.workspace, self.found.session)
+        message(f"session {here.id} is here now; go on with: deedbook resume {here.id}")
+        return here.print(here.contexts[self.found.run], json=self.asked.json, bundle=str(self.bundle))
+
+    def _print_alone(self) -> int:
+        from deedbook.format.context import ContextFold
+        from deedbook.format.folds import fold
+
+        contexts = fold(ContextFold(), self.found.events)
+        here = _Session.of(self.found.session, contexts, self.found.head, self.found.events)
+        return here.print(self.found.context, json=self.asked.json, bundle=str(self.bundle))
+
+
+def _differs(bundle: Path, session: str) -> Exception:
+    from deedbook.format.errors import LedgerError, fault
+
+    why = f"the bundle is not what session {session} has here: it is of another time, or of another record"
+    return LedgerError(fault("BUNDLE_REFUSED", why, place=str(bundle)))
+
+
+def _is_older(raw: bytes, place: str) -> bool:
+    """Return whether the bytes of a bundle say that they are of version 2."""
+    from deedbook.format.errors import LedgerError, fault
+    from deedbook.format.jsontext import load
+
+    try:
+        stated = load(raw)
+    except (ValueError, RecursionError) as problem:
+        raise LedgerError(fault("BUNDLE_REFUSED", f"not a bundle: {problem}", place=place)) from None
+    return isinstance(stated, dict) and stated.get("schema_version") == "v2"
+
+
+def _load_older(asked: GlobalOptions, bundle: Path, session: str | None) -> int:
+    """Check a bundle of version 2, which has no events, against the ledger of its session."""
+    from deedbook.format.context import load
+
+    if session is None:
+        why = f"{bundle} is of version 2, without events; name its session: --session SESSION"
+        raise click.UsageError(why)
+    found = _Session(asked.workspace, session)
+    return found.print(load(bundle, found.place), json=asked.json, bundle=str(bundle))
+
+
 def _require_file(bundle: Path) -> None:
     if not bundle.is_file():
         raise click.BadParameter(f"{bundle} is no file", param_hint="BUNDLE")
@@ -186,6 +323,8 @@ def _require_file(bundle: Path) -> None:
 def _read_bundle(bundle: Path) -> dict[str, Any]:
     """Return the context that a bundle states; raises `LedgerError` for what is no bundle."""
     from deedbook.format.context import read_bundle
+    from deedbook_flow_runcontext.bundles import parse_bundle, read_bytes
 
     _require_file(bundle)
-    return read_bundle(bundle)
+    raw = read_bytes(bundle)
+    return read_bundle(bundle) if _is_older(raw, str(bundle)) else parse_bundle(raw, str(bundle)).context.as_json()

@@ -52,7 +52,7 @@ def command(
     from deedbook_audit.rederive import rejudge
     from deedbook_inspect.rejudging.whatif import WhatIf
 
-    places = _list_ledgers(asked.workspace, sessions, everything=everything)
+    places = list_ledgers(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)
     with bindings_for_judging(_read_other(system, profile)) as bindings:
         for place in places:
@@ -62,12 +62,12 @@ def command(
         as_json({"schema_version": "v1", "charter": charter.digest, "sessions": len(places), **found.as_json()})
     else:
         _print_differences(asked.workspace, charter)
-        _print_result(found, len(places))
+        print_result(found, len(places))
         message(f"charter {charter.digest} of {system}; nothing was called and nothing is changed")
     return CHANGED if found.changed and not exit_zero else 0
 
 
-def _list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
+def list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
     """Return the ledgers to read, each once; with --all those of sessions that have begun."""
     from deedbook.cli.ledgers import ledger_path, session_ids
     from deedbook.workspace.workspace import read_workspace
@@ -116,7 +116,8 @@ def _print_differences(workspace: str, charter: "Charter") -> None:
             announce(ActiveCharter(charter, digest, compare(current.document, charter.document)))
 
 
-def _print_result(found: "WhatIf", sessions: int) -> None:
+def print_result(found: "WhatIf", sessions: int) -> None:
+    """Print the changed decisions and the totals."""
     from deedbook.format.terminal import plain, pluralise
     from deedbook_inspect.rejudging.whatif import TOTALS
 

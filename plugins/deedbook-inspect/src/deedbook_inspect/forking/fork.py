@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import attrs
 
 from deedbook.call.continuation.parent import ParentSession
-from deedbook.call.continuation.past import Past, refuse_settled
-from deedbook.call.continuation.recall import Recall
-from deedbook.call.handlers import SessionOrigin
 from deedbook.call.prompts import Reply
+from deedbook.call.run_journal import SessionOrigin
 from deedbook.call.session import Session
 from deedbook.contract import Json
 from deedbook.format.errors import Err, LedgerError, Ok, Result, fault
 from deedbook.kernel import Kernel
 
+from .past import Past, refuse_settled
+from .recall import Recall
 from .work import Task, list_work
 
 
@@ -35,7 +35,7 @@ class Fork:
             "hash": parent.hashes[at],
             "goes_on": self.recall.goes_on or bool(self.after),
         }
-        return SessionOrigin("session.forked", payload, self.recall)
+        return SessionOrigin("session.forked", payload, self.recall.journal)
 
 
 def plan_fork(
@@ -68,7 +68,7 @@ def redo_work(session: Session, fork: Fork) -> Result[Json | Reply]:
     recall.note = lambda payload: session.note("call.diverged", "runtime", payload)
     result: Result[Json | Reply] = Ok(None)
     for task in fork.tasks:
-        result = _ask(session, task)
+        result = _ask(session, recall, task)
         if task.why and recall.state == "serving":
             _leave_past(session, recall, result)
     _end_recall(session, recall)
@@ -76,11 +76,11 @@ def redo_work(session: Session, fork: Fork) -> Result[Json | Reply]:
         if fork.after:
             recall.resume()
         for task in fork.after:
-            result = _ask(session, task)
+            result = _ask(session, recall, task)
     return Err(recall.why) if recall.state == "diverged" and recall.why else result
 
 
-def _ask(session: Session, task: Task) -> Result[Json | Reply]:
+def _ask(session: Session, recall: Recall, task: Task) -> Result[Json | Reply]:
     if task.kind == "run":
         result = session.run(task.text)
         return result if isinstance(result, Err) else Ok(result.value)
@@ -89,8 +89,8 @@ def _ask(session: Session, task: Task) -> Result[Json | Reply]:
         return submitted if isinstance(submitted, Err) else Ok(None)
     if task.why:
         return Err(fault("FORK_INCOMPLETE", f"{task.ability}: {task.why}"))
-    called = session.call(task.ability, task.args)
-    return called if isinstance(called, Err) else Ok(called.value)
+    journal = recall.journal(session.door, session.note, session.cause)
+    return journal.request(session.caller, task.ability, task.args, session.cause)
 
 
 def _leave_past(session: Session, recall: Recall, result: Result[Json | Reply]) -> None:

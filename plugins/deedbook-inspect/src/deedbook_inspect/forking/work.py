@@ -6,7 +6,7 @@ from typing import Any, Literal
 import attrs
 
 from deedbook.call.continuation.parent import ParentSession, ValueMissing
-from deedbook.call.continuation.past import given_as
+from deedbook.call.continuation.requests import given_as
 from deedbook.contract import Event
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY

@@ -1,7 +1,8 @@
 """Serve recorded outcomes instead of running handlers, until a forked session's past ends or differs.
 
-Every call has passed the door before: it was scoped, checked, judged under the current charter, and its intent is
-recorded. This module only decides the outcome: the recorded one, a refusal, or that of the handler.
+The requests of a fork pass a journal, as those of every run do. `ForkJournal` lets the door judge each call under the
+current charter and record its intent. Then `Recall` decides the outcome: the recorded one, a refusal, or that of the
+handler.
 """
 
 from collections.abc import Callable
@@ -9,16 +10,19 @@ from itertools import islice
 from threading import Lock
 from typing import Any, Final, Literal, TypeAlias
 
+from deedbook.call.continuation.differences import ValueDifference, find_differences
+from deedbook.call.continuation.parent import ValueMissing
+from deedbook.call.continuation.requests import given_as, may_have_effects
+from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome, Ticket
+from deedbook.call.run_journal import RunJournal, Write
 from deedbook.contract import Event, Object
 from deedbook.format.canonical import decode
-from deedbook.format.errors import DomainError, fault
+from deedbook.format.errors import DomainError, Result, fault
 from deedbook.format.sealed import Sealer
-from deedbook.policy.bound import DURABLE
+from deedbook.policy.bindings import Bindings
 
-from .differences import ValueDifference, find_differences
-from .parent import ValueMissing
-from .past import Past, RecordedCall, given_as
+from .past import Past, RecordedCall
 
 State: TypeAlias = Literal["serving", "ended", "diverged", "real"]
 """What becomes of calls: ``serving`` gives them the past, ``real`` runs their handlers, and in the other two states no
@@ -28,7 +32,7 @@ MOST: Final = 20
 
 
 class Recall:
-    """Serves the past to a forked session; called instead of each handler.
+    """Serves the past to a forked session; asked before each handler.
 
     *goes_on*: after the past, handlers run; otherwise nothing more is done. *leaves*: handlers also run once a call
     differs from the past, and `note` is called. *served* and *refused* count calls. *sealer* removes from arguments
@@ -45,13 +49,17 @@ class Recall:
         self._sealer, self._leaves = sealer, leaves
         self._turn = Lock()
 
-    def __call__(self, ticket: Ticket) -> Outcome | None:
+    def journal(self, door: Door, record: Write, span: str) -> RunJournal:
+        """Return the journal of what stands under *span*."""
+        return ForkJournal(door, record, span, self)
+
+    def outcome_of(self, ticket: Ticket, bindings: Bindings) -> Outcome | None:
         """Return the outcome of an opened call, or ``None`` if its handler must run."""
         with self._turn:
             if self.state == "serving" and not self.past.left:
                 self.end()
             if self.state == "serving":
-                return self._serve(ticket)
+                return self._serve(ticket, bindings)
             return None if self.state == "real" else self._refuse(ticket)
 
     def end(self) -> None:
@@ -71,7 +79,7 @@ class Recall:
 
     # --- one call -----------------------------------------------------------------------------------------------------
 
-    def _serve(self, ticket: Ticket) -> Outcome | None:
+    def _serve(self, ticket: Ticket, bindings: Bindings) -> Outcome | None:
         bound = ticket.bound
         made = self.past.take(bound.kind, bound.id, self._sealer.scrub(ticket.raw))
         if made is None:
@@ -79,7 +87,7 @@ class Recall:
         if bound.kind == "flow":
             return None
         if made.outcome is None:
-            return self._lost(ticket, made)
+            return self._lost(ticket, made, bindings)
         try:
             outcome = self._recorded_outcome(made, made.outcome)
         except ValueMissing as problem:
@@ -101,13 +109,14 @@ class Recall:
             raise ValueMissing("its payload was taken out")
         return Outcome("result", said[member], late=said.get("late") is True, events=note)
 
-    def _lost(self, ticket: Ticket, made: RecordedCall) -> Outcome | None:
+    def _lost(self, ticket: Ticket, made: RecordedCall, bindings: Bindings) -> Outcome | None:
         """Decide about a call without a recorded outcome: one that may have had an effect is not repeated."""
-        if ticket.bound.effects not in DURABLE:
+        names = ticket.bound.id, *(each.name for each in self.past.nested_in(made))
+        self.past.pass_over(made)
+        if not may_have_effects(bindings, names):
             if not self.past.left:
                 self.end()
             return None if self.goes_on else self._refuse(ticket)
-        self.past.pass_over(made)
         begun = f"event {made.intent.seq} of session {self.past.parent.session}"
         why = f"{ticket.bound.id} was begun by {begun}, and no record says what came of it; it is not done again"
         return Outcome("unknown", error=fault("OUTCOME_UNKNOWN", why))
@@ -183,6 +192,28 @@ class Recall:
             "why": self.why.message[:2000],
             "differences": [_as_json(each) for each in self.found[:MOST]],
         }
+
+
+class ForkJournal(RunJournal):
+    """The journal of a fork: calls that the door has opened get the outcomes of *recall*, or run their handlers."""
+
+    def __init__(self, door: Door, record: Write, span: str, recall: Recall) -> None:
+        super().__init__(door, record, span)
+        self._recall = recall
+
+    def perform(self, ticket: Ticket) -> Result[Any]:
+        """Close the call with its recorded outcome, or let the door perform it."""
+        outcome = self._recall.outcome_of(ticket, self._door.bindings)
+        return super().perform(ticket) if outcome is None else self._door.after(ticket, outcome)
+
+    async def aperform(self, ticket: Ticket) -> Result[Any]:
+        """Act like `perform`, from a coroutine."""
+        outcome = self._recall.outcome_of(ticket, self._door.bindings)
+        return await super().aperform(ticket) if outcome is None else self._door.after(ticket, outcome)
+
+    def under(self, span: str) -> RunJournal:
+        """Return the journal of a branch."""
+        return self._recall.journal(self._door, self._record, span)
 
 
 def _discard(_: Object) -> None:

@@ -12,15 +12,14 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.call.continuation.parent import ParentSession, ValueMissing
+from deedbook.call.continuation.requests import given_as
 from deedbook.contract import Event
 from deedbook.format.canonical import digest, encode_payload
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
 
-from .parent import ParentSession, ValueMissing
-
-_GIVEN: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
 _KINDS: Final[Mapping[str, str]] = MappingProxyType({"llm": "model"})
 _ENDS: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcome in outcomes)
 
@@ -88,6 +87,10 @@ class Past:
                 yield made
             until = min(until, made.until)
 
+    def nested_in(self, made: RecordedCall) -> Iterator[RecordedCall]:
+        """Yield the remaining calls inside *made*."""
+        return (each for each in self.left if each.is_within(made))
+
     def pass_over(self, made: RecordedCall) -> None:
         """Treat all calls inside *made* as past."""
         self.left = [each for each in self.left if not each.is_within(made)]
@@ -96,11 +99,6 @@ class Past:
 def key_of(kind: str, name: str, raw: bytes) -> str:
     """Return the key of equal calls: the digest of kind, name and final arguments."""
     return digest(b"%b\n%b\n%b" % (kind.encode(), name.encode(), raw))
-
-
-def given_as(event_type: str) -> str:
-    """Return the member of an intent that holds its arguments."""
-    return _GIVEN.get(event_type.partition(".")[0], "args")
 
 
 def _recorded_calls(parent: ParentSession, at: int) -> Iterator[RecordedCall]:

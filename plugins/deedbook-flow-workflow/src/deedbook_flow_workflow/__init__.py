@@ -1,0 +1,1 @@
+"""Workflows: cycles, phases, policies, personas and artifacts as Markdown files, and the flow that runs them."""

@@ -1,0 +1,186 @@
+"""A compiled cycle: what the settings of an ability ``workflow/<cycle>`` hold, and nothing that is still in a file.
+
+Personas and artifacts are named as the phases refer to them; a persona's name is that of its skill in the charter.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+import attrs
+
+from deedbook import Object
+
+AGGREGATE: Final = "review_aggregate_v1"
+"""The schema of what the findings of a phase come to."""
+FINDINGS: Final = "findings_v1"
+"""The schema of what a persona reports."""
+
+
+@attrs.frozen(kw_only=True)
+class Cycle:
+    """A cycle. *done* ends it before its last phase; ``None``: only its last phase does.
+
+    *max_generations* is how often one phase may run in a row, *max_phase_runs* how many runs there may be in all.
+    """
+
+    id: str
+    title: str
+    entry_phase: str
+    phases: tuple[str, ...]
+    done: str | None
+    max_generations: int
+    max_phase_runs: int
+    policies: tuple[str, ...]
+    place: str
+
+
+@attrs.frozen(kw_only=True)
+class Phase:
+    """A phase. *next* is the one that follows, *personas* are names of skills, *flow* is an ability."""
+
+    id: str
+    next: str | None
+    advance_signal: str
+    halt_signal: str | None
+    personas: tuple[str, ...]
+    flow: str
+    input_schema: str | None
+    output_schema: str | None
+    artifact: str | None
+    policies: tuple[str, ...]
+    body: str
+    place: str
+
+
+@attrs.frozen(kw_only=True)
+class Persona:
+    """A persona: its *role*, its *id* among those of the role, and the globs of paths that it *writes*."""
+
+    role: str
+    id: str
+    writes: tuple[str, ...]
+    place: str
+
+
+@attrs.frozen(kw_only=True)
+class Artifact:
+    """A kind of file: the *pattern* of its names, its *folder*, the name of its *schema*, and the *template*."""
+
+    pattern: str
+    folder: str
+    schema: str
+    template: str
+    place: str
+
+
+@attrs.frozen(kw_only=True)
+class Definition:
+    """A compiled cycle with its phases, personas, artifacts and the schemas that they name."""
+
+    cycle: Cycle
+    phases: Mapping[str, Phase]
+    personas: Mapping[str, Persona]
+    artifacts: Mapping[str, Artifact]
+    schemas: Mapping[str, Object]
+
+    @classmethod
+    def parse(cls, settings: Object) -> Self:
+        """Return the definition in *settings*, which match `SETTINGS`."""
+        said: Any = settings
+        cycle = dict(said["cycle"])
+        done, bounds = cycle.pop("exit_conditions").get("done"), cycle.pop("loop_bounds")
+        return cls(
+            cycle=Cycle(**_tuples({**cycle, **bounds, "done": done})),
+            phases={name: Phase(**_tuples(body)) for name, body in said["phases"].items()},
+            personas={name: Persona(**_tuples(body)) for name, body in said["personas"].items()},
+            artifacts={name: Artifact(**body) for name, body in said["artifacts"].items()},
+            schemas=said["schemas"],
+        )
+
+    def as_settings(self) -> dict[str, Any]:
+        """Return the settings, which `parse` reads."""
+        cycle = _lists(attrs.asdict(self.cycle))
+        done, bounds = cycle.pop("done"), ("max_generations", "max_phase_runs")
+        return {
+            "cycle": {
+                **{key: value for key, value in cycle.items() if key not in bounds},
+                "exit_conditions": {} if done is None else {"done": done},
+                "loop_bounds": {key: cycle[key] for key in bounds},
+            },
+            "phases": {name: _lists(attrs.asdict(phase)) for name, phase in self.phases.items()},
+            "personas": {name: _lists(attrs.asdict(persona)) for name, persona in self.personas.items()},
+            "artifacts": {name: attrs.asdict(artifact) for name, artifact in self.artifacts.items()},
+            "schemas": dict(self.schemas),
+        }
+
+
+def _tuples(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in body.items()}
+
+
+def _lists(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in body.items()}
+
+
+# --- the schema of the settings ---------------------------------------------------------------------------------------
+
+_TEXT: Final = {"type": "string", "minLength": 1}
+_ANY_TEXT: Final = {"type": "string"}
+_TEXT_OR_NULL: Final = {"type": ["string", "null"], "minLength": 1}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_COUNT: Final = {"type": "integer", "minimum": 1}
+
+
+def _object(properties: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": list(properties),
+        "properties": {**properties, **(optional or {})},
+        "additionalProperties": False,
+    }
+
+
+def _map(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": values}
+
+
+SETTINGS: Final[Object] = _object(
+    {
+        "cycle": _object(
+            {
+                "id": _TEXT,
+                "title": _TEXT,
+                "entry_phase": _TEXT,
+                "phases": {**_TEXTS, "minItems": 1},
+                "exit_conditions": _object({}, {"done": _TEXT}),
+                "loop_bounds": _object({"max_generations": _COUNT, "max_phase_runs": _COUNT}),
+                "policies": _TEXTS,
+                "place": _TEXT,
+            }
+        ),
+        "phases": _map(
+            _object(
+                {
+                    "id": _TEXT,
+                    "next": _TEXT_OR_NULL,
+                    "advance_signal": _TEXT,
+                    "halt_signal": _TEXT_OR_NULL,
+                    "personas": _TEXTS,
+                    "flow": _TEXT,
+                    "input_schema": _TEXT_OR_NULL,
+                    "output_schema": _TEXT_OR_NULL,
+                    "artifact": _TEXT_OR_NULL,
+                    "policies": _TEXTS,
+                    "body": _ANY_TEXT,
+                    "place": _TEXT,
+                }
+            )
+        ),
+        "personas": _map(_object({"role": _TEXT, "id": _TEXT, "writes": _TEXTS, "place": _TEXT})),
+        "artifacts": _map(
+            _object({"pattern": _TEXT, "folder": _TEXT, "schema": _TEXT, "template": _ANY_TEXT, "place": _TEXT})
+        ),
+        "schemas": _map({"type": "object"}),
+    }
+)
+"""The JSON Schema of a compiled cycle."""

@@ -1,0 +1,128 @@
+"""The registry of a workspace's workflow files: what they declare for the charter, and every fault with its place.
+
+Only what is in a file is known: an id that no file has is refused. If any file has a fault, the workspace does not
+compile, so nothing of it is in force.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Self
+
+from deedbook import Object
+from deedbook.format.errors import DomainError, fault
+from deedbook.format.schema import suggest
+from deedbook.workspace.declarations import (
+    AbilitySource,
+    FeatureSection,
+    PolicySource,
+    SkillSource,
+    Workspace,
+)
+from deedbook.workspace.trees import SourceReader, SourceTree
+from deedbook_flow_workflow.definition import Definition
+
+from .cycles import CycleCompiler
+from .files import CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
+from .personas import PersonaSource, read_personas
+
+FLOW: Final = "workflow"
+"""The flow that runs cycles, and the prefix of their abilities."""
+REVIEW: Final = "review"
+"""The flow of a phase that names none."""
+
+_HEAD: Final = ("schema_version", "id", "title", "overrides", "kind", "match")
+"""The keys of a policy that are not settings of its kind."""
+
+
+class WorkflowRegistry(FeatureSection):
+    """The workflow files of a workspace, and the *definitions* of its cycles by id."""
+
+    def __init__(self, library: Library, personas: Mapping[str, PersonaSource], reader: SourceReader) -> None:
+        self.files = library.files
+        self.personas = personas
+        compiler = CycleCompiler(library, personas, reader)
+        made = {name: compiler.compile(file) for name, file in self.files[CYCLES].items()}
+        self.definitions: dict[str, Definition] = {name: found for name, found in made.items() if found}
+
+    @classmethod
+    def read(cls, reader: SourceReader, tree: SourceTree, roots: Sequence[str], packs: Sequence[SourceTree]) -> Self:
+        """Read all workflow files; faults are reported to *reader*."""
+        library = Library(reader)
+        library.read(tree, roots, packs)
+        return cls(library, read_personas(library.files[PERSONAS], reader), reader)
+
+    # --- what the files declare ---------------------------------------------------------------------------------------
+
+    def abilities(self) -> Iterator[AbilitySource]:
+        """Yield an ability for each cycle: a flow that may use the flows of its phases and nothing else."""
+        for name, definition in self.definitions.items():
+            file = self.files[CYCLES][name]
+            yield AbilitySource(
+                id=f"{FLOW}/{name}",
+                place=file.line,
+                origin=file.origin,
+                summary=definition.cycle.title,
+                handler={"flow": FLOW},
+                settings=definition.as_settings(),
+                uses=frozenset(phase.flow for phase in definition.phases.values()),
+            )
+
+    def policies(self) -> Iterator[PolicySource]:
+        """Yield the policies in Markdown."""
+        for name, file in self.files[POLICIES].items():
+            said: Any = file.front
+            yield PolicySource(
+                id=name,
+                place=file.line,
+                origin=file.origin,
+                kind=said["kind"],
+                match=said.get("match"),
+                settings={key: value for key, value in said.items() if key not in _HEAD},
+            )
+
+    def skills(self) -> Iterator[SkillSource]:
+        """Yield a skill for each persona."""
+        return (persona.source for persona in self.personas.values())
+
+    def entries(self, abilities: Container[str]) -> Object:  # noqa: ARG002 - the section's contract
+        """Return an entry for each file, by axis and id: its place and digest, and the pack that it overrides."""
+        return {
+            f"{axis}/{name}": {
+                "place": file.line,
+                "digest": file.document.digest,
+                **({} if file.overrides is None else {"overrides": file.overrides}),
+            }
+            for axis, files in self.files.items()
+            for name, file in files.items()
+        }
+
+    # --- what only the whole workspace shows --------------------------------------------------------------------------
+
+    def problems(self, workspace: Workspace) -> Iterable[DomainError]:
+        """Return the faults of names that other parts of the workspace declare: flows, policies and tools."""
+        for file in self.files[PHASES].values():
+            yield from self._check_flow(file, workspace)
+        for axis in (CYCLES, PHASES):
+            for file in self.files[axis].values():
+                yield from self._check_policies(file, workspace)
+        for persona in self.personas.values():
+            yield from persona.problems(workspace)
+
+    def _check_flow(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
+        name = file.front.get("flow", REVIEW)
+        handlers = {ability.id: ability.handler.get("flow") for ability in workspace.abilities.values()}
+        flows = [each for each, handler in handlers.items() if handler not in (None, FLOW)]
+        if name in flows:
+            return
+        if handlers.get(name) == FLOW:
+            why = f"flow: {name} is a cycle; a phase runs a flow that is none, such as {REVIEW}"
+        elif name in handlers:
+            why = f"flow: {name} is no flow; name an ability with handler: {{flow: …}}"
+        else:
+            why = f"flow: {name} is not declared{suggest(name, flows)}; declare an ability with handler: {{flow: …}}"
+        yield fault("SOURCE_INVALID", why, place=file.place("flow") if "flow" in file.front else file.place("id"))
+
+    def _check_policies(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
+        for index, name in enumerate(file.front.get("policies", ())):
+            if name not in workspace.policies:
+                why = f"policies: {name} is not declared{suggest(name, workspace.policies)}"
+                yield fault("SOURCE_INVALID", why, place=file.place("policies", index))

@@ -1,0 +1,15 @@
+"""Workspaces with workflow files, copied for each test."""
+
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+WORKSPACES = Path(__file__).parent / "workspaces"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies an example workspace and returns its folder."""
+    return lambda name: Path(copytree(WORKSPACES / name, tmp_path / name))

@@ -1,0 +1,30 @@
+"""An example workspace is opened: its cycle, policy and persona stand in the charter."""
+
+from deedbook.kernel import open_kernel
+from deedbook_flow_workflow.definition import Definition
+
+
+def test_workflow_files_become_an_ability_a_policy_and_a_skill(place):
+    with open_kernel(place("two-phases")) as kernel:
+        charter = kernel.bindings.charter.document
+    ability = charter["abilities"]["workflow/check"]
+    assert (ability["kind"], ability["uses"]) == ("flow", ["review"])
+    assert ability["place"] == ".system/workflows/cycles/check.md:3"
+    assert charter["policies"]["gate"]["rules"] == [".system/workflows/policies/gate.md:7"]
+    assert charter["skills"]["reviewer-style"]["allowed"] == ["file-read"]
+    assert charter["skills"]["reviewer-style"]["source"] == ".system/workflows/personas/reviewer/style.md"
+    assert charter["workflows"]["cycles/check"]["place"] == ".system/workflows/cycles/check.md:3"
+
+
+def test_settings_of_a_cycle_hold_everything_that_its_run_needs(place):
+    with open_kernel(place("two-phases")) as kernel:
+        settings = kernel.bindings.charter.document["abilities"]["workflow/check"]["settings"]
+    definition = Definition.parse(settings)
+    assert definition.as_settings() == settings
+    assert [phase.next for phase in definition.phases.values()] == ["settle", None]
+    assert definition.phases["look"].personas == ("reviewer-style",)
+    assert definition.phases["settle"].output_schema == "learning_v1"
+    assert definition.personas["reviewer-style"].writes == ("reports/**",)
+    assert definition.artifacts["lesson"].folder == "lessons"
+    assert set(definition.schemas) == {"review_aggregate_v1", "learning_v1"}
+    assert (definition.cycle.max_generations, definition.cycle.max_phase_runs) == (2, 6)

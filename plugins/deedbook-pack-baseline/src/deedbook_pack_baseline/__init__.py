@@ -1,0 +1,1 @@
+"""Default policies in three strengths: data that nobody imports."""

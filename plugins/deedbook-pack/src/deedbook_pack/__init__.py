@@ -1,0 +1,1 @@
+"""Commands for people who write, ship and upgrade packs: lint, test, build, diff, list."""

@@ -1,0 +1,1 @@
+"""The command, whose modules are imported when a subcommand is called."""

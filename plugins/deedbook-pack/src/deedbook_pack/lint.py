@@ -1,0 +1,228 @@
+"""Checks of a pack without a workspace: errors prevent its use, notes are doubtful."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+
+from deedbook.charter.compiler import compile_charter
+from deedbook.charter.policies import lint_policies
+from deedbook.contract.pointers import join_pointer
+from deedbook.format.errors import BindingError, DeedbookError, DomainError, SourceError, fault
+from deedbook.format.release import VERSION
+from deedbook.plugins.groups import AGENT_PLUGIN
+from deedbook.plugins.plugins import Catalogue
+from deedbook.plugins.policy_kinds import installed_kinds
+from deedbook.policy.charter import Charter
+from deedbook.workspace.declarations import Source, Workspace
+from deedbook.workspace.sources import TESTS
+from deedbook.workspace.workspace import survey_workspace
+
+from .cases import TestResult, run_cases
+from .packages import Pack, is_path, open_packs
+from .scratch import SETTINGS_FILE, Scratch, open_scratch
+
+_SECTIONS: Final = ("abilities", "hooks", "policies")
+_FOLDERS: Final = {
+    "abilities": ("registry/",),
+    "hooks": ("hooks/",),
+    "policies": ("policies/",),
+}
+_GENERAL: Final = ("deedbook", "deedbook-pack")
+"""The beginnings of distribution names that name no one in particular."""
+_UNDECLARED: Final = " is not declared"
+
+
+@attrs.frozen
+class Finding:
+    """One finding: *place* is ``file:line:column`` if it is in a file, *code* an error's."""
+
+    level: Literal["error", "note"]
+    code: str | None
+    place: str | None
+    message: str
+
+    @classmethod
+    def error(cls, error: DomainError) -> "Finding":
+        """Return the finding of an error."""
+        return cls("error", error.code, error.place, error.message)
+
+    @classmethod
+    def note(cls, place: str | None, message: str) -> "Finding":
+        """Return a note."""
+        return cls("note", None, place, message)
+
+
+def lint_named(named: str, catalogue: Catalogue) -> list[tuple[str, list[Finding]]]:
+    """Return the findings about each pack of a folder or a wheel, or about the installed pack of that name.
+
+    Faults of the folder or wheel itself, which keep its packs from being read, are findings, too. Raises
+    `DeedbookError` if there is no such pack.
+    """
+    if not is_path(named):
+        with ExitStack() as held:
+            return [(pack.title, lint(pack, catalogue)) for pack in open_packs(named, held, catalogue)]
+    if not Path(named).exists():
+        raise SourceError(fault("SOURCE_INVALID", "there is no such folder or wheel", place=named))
+    with ExitStack() as held:
+        try:
+            packs = open_packs(named, held, catalogue)
+        except DeedbookError as problem:
+            return [(named, [Finding.error(each) for each in problem.errors])]
+        return [(pack.title, lint(pack, catalogue)) for pack in packs]
+
+
+def lint(pack: Pack, catalogue: Catalogue) -> list[Finding]:
+    """Return everything that would prevent the use of *pack*, and then everything doubtful about it."""
+    found: list[Finding] = []
+    try:
+        with open_scratch(pack, catalogue) as scratch:
+            found += _check(scratch, catalogue)
+    except DeedbookError as problem:
+        found += [Finding.error(attrs.evolve(each, place=pack.relocate(each.place))) for each in problem.errors]
+    return sorted(dict.fromkeys(found), key=lambda each: each.level)  # errors come first
+
+
+def _check(scratch: Scratch, catalogue: Catalogue) -> Iterator[Finding]:
+    workspace, faults = survey_workspace(scratch.root, catalogue=scratch.catalogue)
+    charter, more = _compile(workspace, scratch.catalogue) if workspace is not None else (None, [])
+    # an unreadable file declares nothing; references to it would be reported as undeclared as well
+    faults = [*faults, *(each for each in more if not faults or _UNDECLARED not in each.message)]
+    yield from (Finding.error(scratch.relocate(each)) for each in faults)
+    if workspace is None:
+        return
+    own = {section: _own(getattr(workspace, section)) for section in _SECTIONS}
+    yield from _foreign_paths(scratch, own)
+    yield from _common_names(scratch, own)
+    yield from _names_of_others(scratch, own, catalogue)
+    if charter is not None and not faults:
+        yield from _rules(scratch, workspace, charter)
+
+
+def _compile(workspace: Workspace, catalogue: Catalogue) -> tuple[Charter | None, list[DomainError]]:
+    try:
+        return compile_charter(workspace, catalogue, kernel=VERSION), []
+    except BindingError as problem:
+        return None, list(problem.errors)
+
+
+def _own(sources: Mapping[str, Source]) -> dict[str, Source]:
+    """Return the definitions that stand in the pack."""
+    return {name: source for name, source in sources.items() if source.origin.packed}
+
+
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+
+def _foreign_paths(scratch: Scratch, own: Mapping[str, Mapping[str, Source]]) -> Iterator[Finding]:
+    """Yield the settings of abilities and hooks that are paths outside of the pack and of the workspace."""
+    for section in ("abilities", "hooks"):
+        for name, source in own[section].items():
+            settings: Any = getattr(source, "settings", {})
+            for pointer, text in _texts(settings, "/with"):
+                if _is_foreign(text):
+                    place = scratch.relocate_place(source.origin.place(pointer))
+                    why = f"{name}: {text!r} is a path outside the workspace; other machines may not have it"
+                    yield Finding.note(place, why)
+
+
+def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield pointer, value
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for key, inner in items:
+        yield from _texts(inner, f"{pointer}{join_pointer(key)}")
+
+
+def _is_foreign(text: str) -> bool:
+    return text.startswith(("~/", "../")) or (text.startswith("/") and len(text) > 1) or "/../" in text
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _common_names(scratch: Scratch, own: Mapping[str, Mapping[str, Source]]) -> Iterator[Finding]:
+    """Yield the ids that other packs could use as well, because they do not begin with a name of this one."""
+    spaces = name_spaces(scratch.pack)
+    for section in _SECTIONS:
+        for name, source in own[section].items():
+            if not any(name == space or name.startswith((f"{space}-", f"{space}/")) for space in spaces):
+                joint = "/" if section == "abilities" else "-"
+                why = (
+                    f'"{name}" has no prefix of its own; another pack may use it too: call it {spaces[0]}{joint}{name}'
+                )
+                yield Finding.note(scratch.relocate_place(source.origin.place("/id")), why)
+
+
+def name_spaces(pack: Pack) -> list[str]:
+    """Return the beginnings of ids that belong to a pack: of its name and of its distribution, the shortest first."""
+    found = []
+    for name in (pack.name, pack.offer.distribution.removeprefix("deedbook-pack-").removeprefix("deedbook-")):
+        words = name.lower().replace("_", "-").replace(".", "-").split("-")
+        found += ["-".join(words[:count]) for count in range(1, len(words) + 1)]
+    return sorted(set(found) - set(_GENERAL), key=lambda each: (len(each), each)) or [pack.name]
+
+
+def _names_of_others(
+    scratch: Scratch, own: Mapping[str, Mapping[str, Source]], catalogue: Catalogue
+) -> Iterator[Finding]:
+    """Yield the ids that an installed pack of another distribution has, too: one workspace cannot name both."""
+    for name in catalogue.names("pack"):
+        offer = catalogue.get("pack", name)
+        if offer is None or name.startswith(AGENT_PLUGIN) or offer.distribution == scratch.pack.offer.distribution:
+            continue
+        other = Pack(offer)
+        for section in _SECTIONS:
+            for path, taken in _ids(other, section):
+                source = own[section].get(taken)
+                if source is not None:
+                    why = f'"{taken}" is also in {other.label}: {path}; a workspace that names both does not start'
+                    yield Finding.note(scratch.relocate_place(source.origin.place("/id")), why)
+
+
+def _ids(pack: Pack, section: str) -> Iterator[tuple[str, str]]:
+    """Yield the file and the id of each definition that can be read; faults are found by its own lint."""
+    with suppress(DeedbookError):
+        tree = pack.tree()
+        for path in pack.folder().all_names():
+            if path.startswith(_FOLDERS[section]) and path.endswith(".yaml") and not path.endswith(TESTS):
+                said: Any = tree.yaml(path).value
+                if isinstance(said, dict) and isinstance(said.get("id"), str):
+                    yield path, said["id"]
+
+
+# --- rules and their tests --------------------------------------------------------------------------------------------
+
+
+def _rules(scratch: Scratch, workspace: Workspace, charter: Charter) -> Iterator[Finding]:
+    own = {name for name, source in workspace.policies.items() if source.origin.packed}
+    if not own:
+        return
+    if not scratch.declares and not charter.document["abilities"]:
+        why = f"no rule can be checked or tested: {SETTINGS_FILE} declares no abilities; write it beside policies/"
+        yield Finding.note(scratch.pack.relocate(f"{scratch.pack.label}: {SETTINGS_FILE}"), why)
+        return
+    for each in lint_policies(charter.document, installed_kinds(scratch.catalogue), workspace.policies):
+        if each.policy in own:
+            yield Finding.note(scratch.relocate_place(each.place), scratch.pack.shorten(str(each)))
+    yield from _untested(scratch, run_cases(scratch.pack, workspace, scratch.catalogue, skip=False))
+
+
+def _untested(scratch: Scratch, result: TestResult) -> Iterator[Finding]:
+    for each in result.coverage:
+        if not each.covered:
+            what = "the default" if each.rule is None else f"rule {each.rule + 1}"
+            why = f"{what} of policy {each.policy} has no test: no case is decided by it"
+            yield Finding.note(scratch.relocate_place(each.place), why)
+    failures = [(each.case.place, each.case.name, each.problem) for each in result.policies]
+    failures += [(each.trial.place, each.trial.name, each.problem) for each in result.hooks]
+    for place, name, problem in failures:
+        if problem:
+            why = f"the test case {name!r} fails: {problem}"
+            yield Finding("error", "SOURCE_INVALID", scratch.relocate_place(place), why)
