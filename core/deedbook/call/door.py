@@ -257,7 +257,7 @@ class Door:
         raw = encode_subject(bound, value)
         with self._turn if bound.gate.reads else nullcontext():
             now, session = self.ledger.now(), self.ledger.session_id
-            facts = self._facts(bound.gate.reads) if bound.gate.reads else {}
+            facts = self._facts(bound.gate.reads, caller) if bound.gate.reads else {}
             case = subject_case(bound, raw, caller, self.bindings.enforcement, session, now, facts)
             payload = subject_payload(bound, answer_subject(bound, self.clock, case), case, raw)
             entry = self.recorder.note("policy.check", "policy", caller, cause, payload)
