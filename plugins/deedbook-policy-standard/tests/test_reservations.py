@@ -8,7 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from persons import approving
 
+from deedbook.approvals.answering import answer
+from deedbook.cli.performing import perform_once
 from deedbook.contract import Call, Failed, Principal, allow, deny
 from deedbook.format.canonical import encode
 from deedbook.format.errors import BindingError, Err, LedgerError, Ok
@@ -470,3 +473,20 @@ def test_recorded_decisions_follow_from_the_recorded_facts(lab):
         session.call("a", {})
     found = [(each.change, each.verdict.outcome) for each in rejudge(lab.ledger(session), session.bindings)]
     assert found == [("same", "allow"), ("same", "deny")]
+
+
+def test_call_beyond_the_limit_that_a_person_approves_runs_and_counts(lab):
+    ran = []
+    lab.tool("a", lambda args, ctx: ran.append(args) or {})
+    approving(lab)
+    lab.settings(policies=spending(limits={"calls": 1}, then="ask"))
+    with lab.session() as session:
+        assert isinstance(session.call("a", {}), Ok)
+        assert session.call("a", {}).error.code == "NEEDS_HUMAN"
+        asked = lab.payload("approval.requested")["approval"]
+    assert balance(lab)["calls"] == {"**": 1}
+    answer(lab.path, asked, approve=True, catalogue=lab.catalogue())
+    with lab.kernel() as kernel:
+        assert isinstance(perform_once(kernel, asked), Ok)
+    assert len(ran) == 2
+    assert balance(lab)["calls"] == {"**": 2}
