@@ -4,8 +4,8 @@ from deedbook_testing import Asked, PolicyContract
 
 ROOMS = (
     "deedbook.contract.features", "deedbook.format", "deedbook.format.canonical", "deedbook.format.errors",
-    "deedbook.format.events", "deedbook.format.lint", "deedbook.format.schema", "deedbook.policy",
-    "deedbook.policy.gates", "deedbook.policy.match",
+    "deedbook.format.events", "deedbook.format.lint", "deedbook.format.reader", "deedbook.format.schema",
+    "deedbook.policy", "deedbook.policy.gates", "deedbook.policy.match",
 )  # fmt: skip
 """What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
 

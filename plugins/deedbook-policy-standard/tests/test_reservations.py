@@ -17,10 +17,12 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import BindingError, Err, LedgerError, Ok
 from deedbook.format.events import Entry, label
 from deedbook.format.reader import read
+from deedbook.ledger.ledger import Ledger
 from deedbook_audit.rederive import rejudge
 from deedbook_policy_standard.accounts import NUMBERS, AccountId, Terms, add
 from deedbook_policy_standard.balances import BALANCES, MAX_BETWEEN, RESERVED, SETTLED, Balances
 from deedbook_policy_standard.budgets import USED, Budget
+from deedbook_policy_standard.reservations import Budgets
 
 ALL = AccountId("all", "workspace", "", "")
 WAIT = 20
@@ -490,3 +492,73 @@ def test_call_beyond_the_limit_that_a_person_approves_runs_and_counts(lab):
         assert isinstance(perform_once(kernel, asked), Ok)
     assert len(ran) == 2
     assert balance(lab)["calls"] == {"**": 2}
+
+
+# --- after the death of a process -------------------------------------------------------------------------------------
+
+
+def left_open(lab, spoil):
+    """Make a model call whose settlement is lost with its process; *spoil* is called in the process when it is due."""
+    asking(lab, lambda asked, ctx: {"text": "hi", "usage": {"input_tokens": 2, "output_tokens": 3}}, max_tokens=60)
+    lab.settings(policies=spending(limits={"output_tokens": 100}))
+    lab.kernel()
+    child = fork(spoil)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert balance(lab)["output_tokens"] == 60
+
+
+def test_answered_call_of_a_dead_process_is_settled_by_its_record(lab, monkeypatch):
+    def die(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def run():
+        monkeypatch.setattr(Terms, "settle", die)
+        return bool(lab.session().call("ask", {"prompt": "x"}))
+
+    left_open(lab, run)
+    for _ in range(2):
+        lab.kernel().recover()
+        assert (balance(lab)["input_tokens"], balance(lab)["output_tokens"]) == (2, 3)
+    assert balance(lab)["calls"] == {"**": 2}
+
+
+def test_reservation_of_a_call_that_never_began_is_given_back(lab, monkeypatch):
+    def run():
+        session, append = lab.session(), Ledger.append
+
+        def die(self, entries, **more):
+            if any(b"llm.request" in each.label.encode() for each in entries):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return append(self, entries, **more)
+
+        monkeypatch.setattr(Ledger, "append", die)
+        return bool(session.call("ask", {"prompt": "x"}))
+
+    left_open(lab, run)
+    lab.kernel().recover()
+    assert balance(lab)["output_tokens"] == 0
+    assert balance(lab)["calls"] == {"**": 1}  # the flow had begun
+
+
+def test_call_that_was_settled_late_is_not_settled_again_by_its_own_process(lab):
+    answered, go_on = threading.Event(), threading.Event()
+    settle = Terms.settle
+
+    def late(self, *args):
+        answered.set()
+        assert go_on.wait(WAIT)
+        return settle(self, *args)
+
+    asking(lab, lambda asked, ctx: {"text": "hi", "usage": {"input_tokens": 2, "output_tokens": 3}}, max_tokens=60)
+    lab.settings(policies=spending(limits={"output_tokens": 100}))
+    with pytest.MonkeyPatch.context() as patch, lab.session() as session, ThreadPoolExecutor(1) as pool:
+        patch.setattr(Terms, "settle", late)
+        running = pool.submit(session.call, "ask", {"prompt": "x"})
+        assert answered.wait(WAIT)
+        Budgets().recovered(lab.kernel())
+        assert balance(lab)["output_tokens"] == 3
+        patch.undo()
+        go_on.set()
+        assert isinstance(running.result(WAIT), Ok)
+    assert balance(lab)["output_tokens"] == 3
+    assert [bool(each.payload.get("late")) for each in recorded(lab, SETTLED)] == [True]

@@ -135,15 +135,20 @@ class Terms:
     def settle(self, call: Call, estimate: Estimate, value: Any, ms: int) -> dict[str, Any]:
         """Return what a call used that took *ms*; a model that does not report it has used what was reserved."""
         final = {**estimate.reserved, "ms": ms if self._is_timed(call) else 0}
+        return self.settle_answer(call.ability, final, value) if call.kind == "model" else final
+
+    def settle_answer(self, ability: str, reserved: Amounts, value: Any) -> dict[str, Any]:
+        """Return what a model call used, by its answer; what that does not report is used as *reserved*."""
+        final = dict(reserved)
         usage = value.get("usage") if isinstance(value, dict) else None
-        if call.kind != "model" or not isinstance(usage, dict):
+        if not isinstance(usage, dict):
             return final
         told = {name: usage[name] for name in ("input_tokens", "output_tokens") if _is_amount(usage.get(name))}
         final |= {name: ceil(each) for name, each in told.items()}
         if _is_amount(usage.get("cost_usd")):
             final["nano_usd"] = ceil(usage["cost_usd"] * _NANO)
         else:
-            price = self._price(call.ability, final["input_tokens"], final["output_tokens"])
+            price = self._price(ability, final["input_tokens"], final["output_tokens"])
             final["nano_usd"] = final["nano_usd"] if price is None else price
         return final
 

@@ -21,17 +21,24 @@ MAX_BETWEEN: Final = 256
 MAX_ACCOUNTS: Final = 2_000
 """The most accounts that an event with all balances holds; with more, a process reads the whole ledger at its start."""
 
-_MARK: Final = b'"event_type":"x.budgets.'
+MARK: Final = b'"event_type":"x.budgets.'
+"""What the lines of these events have in common."""
 _HEADER: Final = 600
 
 
 class Balances:
-    """The balance of each account, from *ledger* (a `WorkspaceLedger`). Use it while the ledger is held exclusively."""
+    """The balance of each account, from *ledger* (a `WorkspaceLedger`). Use it while the ledger is held exclusively.
+
+    *late* are the calls (session and span) that were settled late. While *watched* is a set, it collects all calls that
+    are settled.
+    """
 
     def __init__(self, ledger: Any) -> None:
         self._known: dict[AccountId, Amounts] = {}
         self._between: int | None = None
         self._broken = ""
+        self.late: set[tuple[str, str]] = set()
+        self.watched: set[tuple[str, str]] | None = None
         self._place = ledger.place
 
     @classmethod
@@ -67,13 +74,22 @@ class Balances:
             self._between = 0
         elif event.type in (RESERVED, SETTLED):
             self._between = None if self._between is None else self._between + 1
+            if event.type == SETTLED and "accounts" in event.payload:
+                self._note_settlement(event.payload)
             for account, balance in self._rows(event):
                 self._known[account] = balance
+
+    def _note_settlement(self, payload: Mapping[str, Any]) -> None:
+        call = str(payload["session"]), str(payload["span"])
+        if self.watched is not None:
+            self.watched.add(call)
+        if payload.get("late") is True:
+            self.late.add(call)
 
     def _read_back(self, ledger: Any) -> None:
         between = 0
         for _, raw in ledger.backwards():
-            if _MARK not in raw[:_HEADER]:
+            if MARK not in raw[:_HEADER]:
                 continue
             event = split_line(raw.rstrip(b"\n"), place=self._place).event
             for account, balance in self._rows(event):

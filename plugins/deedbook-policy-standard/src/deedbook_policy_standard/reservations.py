@@ -8,6 +8,7 @@ reservation counts in full.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Final
 
@@ -42,9 +43,10 @@ def _rows(**more: Object) -> Object:
 
 
 def _payload(accounts: Object, **more: Object) -> Object:
-    """Return the JSON Schema of a payload with *accounts* and *more*."""
+    """Return the JSON Schema of a payload; ``late`` marks a settlement that is not by the call's own session."""
     members = {**more, "accounts": accounts}
-    return {"type": "object", "required": list(members), "properties": members, "additionalProperties": False}
+    known = {**members, "late": {"const": True}} if more else members
+    return {"type": "object", "required": list(members), "properties": known, "additionalProperties": False}
 
 
 _ABOUT_CALL: Final = {"session": _NAME, "span": _NAME, "ability": _NAME}
@@ -81,6 +83,7 @@ class Budgets:
     def __init__(self) -> None:
         self._balances: Balances | None = None
         self._making = Lock()
+        self._settling = Lock()
 
     @featureimpl
     def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:
@@ -102,12 +105,48 @@ class Budgets:
         return {USED: read}
 
     @featureimpl
-    def before_intents(self, kernel: Any) -> "Callable[[AllowedCall], Callable[[Any], None] | None] | None":
+    def before_intents(
+        self, kernel: Any, ledger: Any
+    ) -> "Callable[[AllowedCall], Callable[[Any], None] | None] | None":
         """Return the function that reserves; ``None`` if no policy counts over sessions."""
         terms = _find_terms(kernel)
         if not terms:
             return None
+        if ledger.size:  # the session is resumed
+            self._settle_late(kernel, terms, ledger.session_id)
         return lambda allowed: self._reserve(kernel.ledger, terms, allowed)
+
+    @featureimpl
+    def recovered(self, kernel: Any) -> None:
+        """Settle the reservations of dead processes, as far as their sessions tell what became of the calls."""
+        terms = _find_terms(kernel)
+        if terms:
+            self._settle_late(kernel, terms)
+
+    def _settle_late(self, kernel: Any, terms: Mapping[str, Terms], session: str = "") -> None:
+        from .late import find_open, settle_late  # noqa: PLC0415 - most sessions end with their process
+
+        ledger, balances = kernel.ledger, self._get_balances(kernel.ledger)
+
+        def settle(payload: Object, finals: Mapping[AccountId, Amounts]) -> None:
+            def entries() -> list[Entry]:
+                if (payload["session"], payload["span"]) in (balances.watched or ()):
+                    return []  # its own process has settled it meanwhile
+                rows = [row for row in payload["accounts"] if _account_of(row) in finals]
+                changed = [_row(balances, _account_of(row), finals[_account_of(row)], row["amount"]) for row in rows]
+                about = {name: payload[name] for name in _ABOUT_CALL}
+                return [_event(ledger, SETTLED, None, {**about, "accounts": changed, "late": True})]
+
+            ledger.append(entries)
+
+        with self._settling:
+            try:
+                with ledger.exclusive():
+                    balances.watched = set()
+                    found = find_open(ledger, session)
+                settle_late(Path(kernel.state.path), found, terms.values(), settle)
+            finally:
+                balances.watched = None
 
     def _reserve(self, ledger: Any, terms: Mapping[str, Terms], allowed: AllowedCall) -> Callable[[Any], None] | None:
         """Reserve what the call may use, or raise `FactsChanged` if a limit no longer leaves enough for it."""
@@ -124,7 +163,7 @@ class Budgets:
                 used = balances.get(each.find_account(call.principal, call.now))
                 if binding and each.find_excess(used, estimates[name]) is not None:
                     raise FactsChanged
-            rows = [_row(balances, share, share.estimate.reserved, {}) for share in shares]
+            rows = [_row(balances, share.account, share.estimate.reserved, {}) for share in shares]
             return [*_summary(ledger, balances, call), _entry(ledger, RESERVED, allowed, rows)]
 
         begun = time.monotonic()
@@ -133,11 +172,12 @@ class Budgets:
         def settle(outcome: Any) -> None:
             finals = {share.account: _final(share, call, outcome, begun) for share in shares}
             if any(finals[share.account] != share.estimate.reserved for share in shares):
-                ledger.append(
-                    lambda: [_entry(ledger, SETTLED, allowed, [
-                        _row(balances, share, finals[share.account], share.estimate.reserved) for share in shares
-                    ])]
-                )  # fmt: skip
+                ledger.append(lambda: [] if (call.session, allowed.span) in balances.late else settled(finals))
+
+        def settled(finals: Mapping[AccountId, Amounts]) -> list[Entry]:
+            reserved = {share.account: share.estimate.reserved for share in shares}
+            rows = [_row(balances, account, final, reserved[account]) for account, final in finals.items()]
+            return [_entry(ledger, SETTLED, allowed, rows)]
 
         return settle
 
@@ -177,10 +217,14 @@ def _final(share: Share, call: Call, outcome: Any, begun: float) -> dict[str, An
     return share.terms.settle(call, share.estimate, outcome.value, ms)
 
 
-def _row(balances: Balances, share: Share, amount: Amounts, instead_of: Amounts) -> dict[str, Any]:
+def _account_of(row: Object) -> AccountId:
+    return AccountId(*(row[name] for name in _ACCOUNT))
+
+
+def _row(balances: Balances, account: AccountId, amount: Amounts, instead_of: Amounts) -> dict[str, Any]:
     """Return the row of an event: the amount, and the balance with it *instead of* an earlier amount."""
-    balance = add(add(balances.get(share.account), instead_of, -1), amount)
-    return {**share.account.as_json(), "amount": dict(amount), "balance": balance}
+    balance = add(add(balances.get(account), instead_of, -1), amount)
+    return {**account.as_json(), "amount": dict(amount), "balance": balance}
 
 
 def _summary(ledger: Any, balances: Balances, call: Call) -> list[Entry]:
