@@ -19,7 +19,7 @@ _FEW: Final = 1_000
 _ROUNDS: Final = 9
 
 
-class _Installed(OfferedDistribution):
+class InstalledDistribution(OfferedDistribution):
     """A distribution whose code has a digest, as one has that pip installed from a wheel."""
 
     def read_text(self, filename: str) -> str | None:
@@ -64,7 +64,7 @@ def _catalogue() -> Catalogue:
         ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
         ("deedbook.policy_kinds", "rules", "deedbook_policy_standard.rules:Rules"),
     ]
-    return discover([_Installed("benchmarks", points)])
+    return discover([InstalledDistribution("benchmarks", points)])
 
 
 def _workspace(root: Path, abilities: int) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import importlib_metadata
 import orjson
 
-from benchmarks.abilities import _Installed
+from benchmarks.abilities import InstalledDistribution
 from benchmarks.measures import Line, Value, missing
 from benchmarks.rounds import CPU, WALL, Clock, Plan, Work
 from benchmarks.workspaces import _OFFERED, ARGS
@@ -196,7 +196,7 @@ def _catalogue() -> Catalogue:
 
 def _starts(plan: Plan) -> Iterator[Line]:
     """Measure a start that finds nothing changed beside one that has to read and compile the workspace."""
-    places = {"wheels": discover([_Installed("benchmarks", _POINTS)])}
+    places = {"wheels": discover([InstalledDistribution("benchmarks", _POINTS)])}
     places["in place"] = discover([OfferedDistribution("benchmarks", _POINTS)])
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         roots = {name: _workspace(Path(folder) / name, _with()) for name in places}

@@ -236,7 +236,8 @@ def nested() -> Book:
     """Write a session of flows in each other, with payloads of version 2: it was suspended, and resumed."""
     book = Book("f1" * 16)
     root = start(book, mode="headless", schema_version="v2")
-    message = book.add("user.message", {"text": "hello"}, parent=root, actor="user", principal="local")
+    told = {"text": "hello", "flow": "outer", "schema_version": "v2"}
+    message = book.add("user.message", told, parent=root, actor="user", principal="local")
     outer = book.add("flow.call", {"flow": "outer", "args": {}}, parent=message, principal="local")
     begun = {"task": {}, "source": "cli", "parent": None, "schema_version": "v2"}
     book.add("context.created", begun, parent=outer)

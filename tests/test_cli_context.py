@@ -166,7 +166,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("spoil", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_bundle_is_one_error_without_a_traceback(saved: tuple[Place, str], spoil):
-    place, session = saved
+    place, _ = saved
     bundle = place.path / "run.json"
     bundle.write_text(spoil(bundle.read_text()))
     ran = place.here("context", "load", "run.json")
@@ -178,7 +178,7 @@ def test_hostile_bundle_is_one_error_without_a_traceback(saved: tuple[Place, str
 
 
 def test_bundle_that_is_not_utf8_or_no_file_is_refused(saved: tuple[Place, str]):
-    place, session = saved
+    place, _ = saved
     (place.path / "run.json").write_bytes(b'{"\xff": 1}')
     assert place.here("context", "load", "run.json").err.startswith("error: ")
     assert "is no file" in place.here("context", "load", "missing.json", status=2).err
@@ -200,6 +200,65 @@ def test_ledger_that_was_edited_is_refused(saved: tuple[Place, str]):
         ran = place.here("context", *command)
         assert "LEDGER_UNSOUND" in ran.err
         assert ran.out == ""
+
+
+WRONG = {
+    "unknown session": (("show", "nosuch"), 2, "[SESSION_NOT_FOUND]"),
+    "no session": (("show",), 2, "Missing argument 'SESSION'"),
+    "empty session": (("show", ""), 2, "it is empty"),
+    "save of an unknown session": (("save", "nosuch", "new.json"), 2, "[SESSION_NOT_FOUND]"),
+    "save into a missing folder": (("save", "last", "nowhere/new.json"), 2, "nowhere is no folder"),
+    "save over a folder": (("save", "last", ".system"), 2, ".system exists"),
+    "save below a file": (("save", "last", "run.json/new.json"), 2, "run.json is no folder"),
+    "save for a person that records nothing": (("save", "last", "new.json", "--as", "x"), 2, "--as belongs to"),
+    "save of a run that does not exist": (("save", "last", "new.json", "--run", "zz"), 2, "0 runs of session"),
+    "hand-over of a session that ended": (("save", "last", "new.json", "--hand-over"), 1, "is ended"),
+    "load of nothing": (("load",), 2, "Missing argument 'BUNDLE'"),
+    "load of a missing file": (("load", "missing.json"), 2, "is no file"),
+    "load of a folder": (("load", ".system"), 2, "is no file"),
+    "load of broken JSON": (("load", "broken.json"), 4, "[BUNDLE_REFUSED]"),
+    "load of a huge file": (("load", "huge.json"), 1, "at most 67108864 are read"),
+    "load of a link": (("load", "link.json"), 1, "[PATH_REFUSED]"),
+    "load of a bundle of another session": (("load", "run.json", "--session", "x"), 2, "is of session"),
+    "take-back of a session that stayed": (("load", "run.json", "--take-back"), 4, "[BUNDLE_REFUSED]"),
+    "check for a person": (("load", "run.json", "--check", "--as", "x"), 2, "--check records nothing"),
+    "load for a person that records nothing": (("load", "run.json", "--as", "x"), 2, "leave out --as"),
+    "diff with nothing": (("diff", "last"), 2, "name what to compare with"),
+    "diff with an unknown session": (("diff", "last", "nosuch"), 2, "[SESSION_NOT_FOUND]"),
+    "diff with two things": (("diff", "last", "last", "--bundle", "run.json"), 2, "name what to compare with"),
+    "diff with a missing file": (("diff", "last", "--bundle", "missing.json"), 2, "is no file"),
+    "diff with a folder": (("diff", "last", "--bundle", ".system"), 2, "is no file"),
+    "diff with broken JSON": (("diff", "last", "--bundle", "broken.json"), 4, "[BUNDLE_REFUSED]"),
+    "diff with a huge file": (("diff", "last", "--bundle", "huge.json"), 1, "at most 67108864 are read"),
+}
+
+
+def test_wrong_use_is_one_error_that_says_what_to_do(saved: tuple[Place, str]):
+    place, _ = saved
+    place.write("broken.json", '{"a":')
+    (place.path / "link.json").symlink_to("run.json")
+    with (place.path / "huge.json").open("wb") as file:
+        file.truncate(10 * 1024**3)
+    for name, (args, status, why) in WRONG.items():
+        ran = place.here("context", *args)
+        assert (ran.status, ran.out) == (status, ""), name
+        assert ran.err.startswith("error: "), name
+        assert ran.err.count("error: ") == 1, name
+        assert why in ran.err, name
+    assert not (place.path / "new.json").exists()
+
+
+def test_run_that_is_not_finished_is_shown_and_saved_as_it_is(planned: Place):
+    session = run(planned)
+    ledger = planned.path / ".deedbook/sessions" / session / ".events.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    executing = next(at for at, line in enumerate(lines) if b'"context.executing"' in line)
+    ledger.write_bytes(b"".join(lines[: executing + 1]))
+    assert ["state", "EXECUTING"] in rows(planned.here("context", "show", session, status=0).out)
+    planned.here("context", "save", session, "run.json", status=0)
+    assert ["state", "EXECUTING"] in rows(planned.here("context", "load", "run.json", status=0).out)
+    ran = planned.here("context", "save", session, "more.json", "--hand-over", status=1)
+    assert "is interrupted; only a suspended one is handed over" in ran.err
 
 
 # --- diff -------------------------------------------------------------------------------------------------------------

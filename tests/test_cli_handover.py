@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from commandline import Place, starter
 
+from deedbook.format.canonical import encode
+from deedbook.format.events import Entry, first_hash, label, line_prefix, seal_line, split_line
 from deedbook.format.reader import read
 
 SKILL = """\
@@ -270,6 +273,42 @@ def test_edited_cut_foreign_and_hostile_bundles_are_refused(first: Place):
     Path(bundle).write_bytes(b'{"\xff": 1}')
     assert "[BUNDLE_REFUSED]" in refuse(second, bundle)
     assert list((second.path / ".deedbook").glob("sessions/*")) == []
+
+
+def forge(text: str, **principal: object) -> str:
+    """Return a bundle whose session has another principal; all its hashes are right again."""
+    made = json.loads(text)
+    lines: list[str] = []
+    before = first_hash(made["session"])
+    for raw in made["events"]:
+        line = split_line(raw.encode())
+        payload = line.event.payload
+        if line.seq == 0:
+            payload = {**payload, "principal": {**payload["principal"], **principal}}
+        entry = Entry(
+            label(line.event_type, line.actor, line.principal), line.span_id, line.parent_span_id, encode(payload)
+        )
+        prefix = line_prefix(line.session_id, line.trace_id)
+        sealed, before = seal_line(prefix, line.seq, line.ts, before, entry)
+        lines.append(sealed.decode().rstrip("\n"))
+    whole = "".join(f"{line}\n" for line in lines).encode()
+    digests = {**made["digests"], "events": sha256(whole).hexdigest()}
+    return spoil(text, events=lines, head=before, digests=digests)
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [{"roles": ["approver", "admin"]}, {"id": "nobody"}, {"id": "ada"}, {"on_behalf_of": "ada"}, {"roles": None}],
+    ids=str,
+)
+def test_forged_principal_is_refused(first: Place, principal: dict[str, object]):
+    """A ledger that is sound in itself can still say anything: the rights of its principal come from this workspace."""
+    _, bundle = handed_over(first)
+    second, place = copy_of(first, "second"), Path(bundle)
+    text = place.read_text()
+    assert forge(text) == text
+    place.write_text(forge(text, **principal))
+    assert "principal" in refuse(second, bundle)
 
 
 def test_huge_bundle_is_refused_unread(first: Place):

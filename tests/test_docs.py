@@ -61,10 +61,12 @@ NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 OWN = [
     *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "hooks.md", DOCS / "routing.md",
     DOCS / "secrets-and-principals.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
-    DOCS / "witness.md",
+    DOCS / "witness.md", DOCS / "workflows.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
 with the name of a file of Python. The line with the path is no part of a file that begins with front matter."""
+STARTED = [DOCS / "workflows.md"]
+"""Those of them that begin with a copy of the starter."""
 EXITS = {code.exit for code in CODES.values()}
 CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
@@ -544,6 +546,8 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
     program = NEEDS.get(page)
     if program and not Path(sys.executable).with_name(program).exists():
         pytest.skip(f"{program} is not installed")
+    if page in STARTED:
+        copytree(STARTER, tmp_path / ".system")
     for block in blocks(page):
         place = re.fullmatch(r"# (\.system/\S+|[a-z]+\.py)", block.first)
         if place:
@@ -555,6 +559,17 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
         for block in blocks(page):
             if block.language == "console":
                 shell.check(block)
+
+
+@pytest.mark.parametrize("page", [DOCS / "context.md", DOCS / "plans.md"], ids=named)
+def test_python_of_the_page_runs_as_it_stands(page):
+    """From the first block to the last, in one process."""
+    code = [block.text for block in blocks(page) if block.language == "python"]
+    assert len(code) > 1
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 @for_each("page", PAGES, ids=named)

@@ -331,7 +331,7 @@ READERS = {
     "deedbook_tool_mcp/messages.py": "the id in a message that was refused",
 }
 """Who reads JSON without the intake, and what."""
-_READS = frozenset({"json.load", "json.loads", "orjson.loads"})
+_READS = frozenset({"json.load", "json.loads", "json.JSONDecoder", "orjson.loads"})
 _OF_LIBRARIES = frozenset({"validate_json", "model_validate_json", "from_json", "json"})
 
 

@@ -124,6 +124,30 @@ def test_context_of_a_resumed_run_is_what_an_undisturbed_one_has(office):
     assert (context.attempts, context.report) == (1, REPORT)
 
 
+def test_run_of_a_named_flow_takes_no_skill_and_goes_on_with_that_flow(office, did):
+    """The flow of the profile is another one, and the trigger of a skill is in the prompt."""
+
+    def other(args, run):
+        [paid] = run.parallel([Branch("pay", lambda b: b.call("pay", {"sum": 2}), skill="clerk")])
+        return str((run.skill, paid))
+
+    office.flow("other", other)
+    office.flow("work", lambda args, run: pytest.fail("the flow of the profile was called"))
+    with office.session("run") as session:
+        assert session.run("hello", "other").error.code == "NEEDS_HUMAN"
+    assert office.payload("user.message", session) == {"text": "hello", "flow": "other", "schema_version": "v2"}
+    answered(office, session.id)
+    assert resume(office, session.id).value.text == str((None, {"paid": 2}))
+    assert "skill.invoke" not in office.types(session)
+
+
+def test_prompt_for_something_that_is_no_flow_is_not_recorded(office):
+    with office.session("run") as session:
+        assert session.run("hello", "pay").error.message == "'pay' is no flow that keeps a context, so it cannot answer"
+        assert session.run("hello", "unknown").error.code == "BINDING_INVALID"
+    assert "user.message" not in office.types(session)
+
+
 def test_refused_run_gets_the_refusal_as_its_answer(office, did):
     session = suspended(office)
     answered(office, session, approve=False)

@@ -8,10 +8,11 @@ import pytest
 from persons import approving
 from test_resume import REPORT, answered, resume, sessions, suspended
 
-from deedbook import ALLOW, Err, Ok
+from deedbook import ALLOW, Err, EventType, Ok
 from deedbook.call.continuation.parent import read_parent
 from deedbook_audit.verification.charters import check_charters
 from deedbook_inspect.forking.fork import plan_fork, redo_work
+from deedbook_inspect.reading import types_in
 
 LARGE = {"match": {"abilities": ["pay"], "args": {"/sum": {"in": [2]}}}, "then": "ask", "reason": "a large sum"}
 REST = {"match": {}, "then": "allow"}
@@ -162,3 +163,31 @@ def test_gate_that_reads_the_state_of_nested_runs_is_derived_again(lab):
     report = lab.verify(session)
     assert report.sound, report
     assert not report.decisions.unchecked
+
+
+def test_event_types_are_checked_under_the_charter_in_force_at_their_line(lab):
+    """The charter of the resumption may declare other types than that of the start, and others of the same name."""
+    number, text = ({"type": "object", "properties": {"sum": {"type": kind}}} for kind in ("integer", "string"))
+    approving(lab)
+    lab.tool("pay", lambda args, ctx: {}, effects="write")
+    lab.skill("clerk", allows="pay", triggers="hello")
+    policy(lab, {"match": {}, "then": "ask", "reason": "every sum"})
+
+    def flow(last, **records):
+        def work(args, run):
+            run.record("x.offered_work.paid", {"sum": 1})
+            run.call("pay", {})
+            run.record(f"x.offered_work.{last}", {"sum": "2"})
+            run.answer("done")
+
+        types = {f"x.offered_work.{name}": EventType(schema=schema, text=name) for name, schema in records.items()}
+        lab.flow("work", work, records=types)
+
+    flow("paid", paid=number)
+    session = suspended(lab)
+    flow("paid", paid=text, closed=text)
+    resume(lab, session, accept_charter=digest(lab))
+    answered(lab, session)
+    assert isinstance(resume(lab, session), Ok)
+    assert lab.verify(session).sound
+    assert set(types_in(lab.ledger(session)).rows) == {"x.offered_work.paid", "x.offered_work.closed"}

@@ -1,14 +1,21 @@
 """Sections and files of a workspace that features read: found by the table of owners, a fault without the feature."""
 
+import sys
+from types import ModuleType
+
 import pytest
 
+from deedbook.charter.compiler import compile_charter
+from deedbook.contract.features import featureimpl
 from deedbook.format.errors import BindingError
 from deedbook.format.files import Folder
-from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.groups import ENTRY_POINTS, FEATURE
 from deedbook.plugins.host import ReadingHost
 from deedbook.plugins.plugins import discover, known_owners
+from deedbook.workspace.declarations import FeatureSection
 from deedbook.workspace.sections import read_owners
 from deedbook.workspace.workspace import load_workspace, survey_workspace
+from deedbook_testing.offered import OfferedDistribution
 
 
 @pytest.fixture
@@ -44,6 +51,27 @@ def test_file_of_a_feature_that_is_not_installed_is_a_fault_too(write):
 
 def test_workspace_without_such_sections_needs_no_feature(write):
     assert load_workspace(write(), catalogue=discover([])).sections == {}
+
+
+class ForeignServers:
+    """A third party's feature of the name of a first-party one."""
+
+    @featureimpl
+    def read_section(self, reader, tree, document):
+        return FeatureSection()
+
+
+def test_charter_pins_the_feature_of_a_third_party_that_reads_a_section(write, monkeypatch):
+    """The kernel's version pins first-party distributions; a third party's has a digest in the charter."""
+    monkeypatch.setitem(sys.modules, "foreign_servers", ModuleType("foreign_servers"))
+    sys.modules["foreign_servers"].plugin = ForeignServers
+    point = (ENTRY_POINTS[FEATURE], "servers", "foreign_servers:plugin")
+    catalogue = discover([OfferedDistribution("foreign", [point])])
+    workspace = load_workspace(write("servers: {it: {command: [it]}}\n"), catalogue=catalogue)
+    charter = compile_charter(workspace, catalogue, kernel="0")
+    assert charter.document["plugins"]["feature/servers"]["distribution"] == "foreign"
+    own = load_workspace(write("", **{"ROUTING.md": "# Counting\n\nUse nothing.\n"}))
+    assert "feature/servers" not in compile_charter(own, discover(), kernel="0").document["plugins"]
 
 
 def test_known_distributions_have_the_owners_of_all_sections():

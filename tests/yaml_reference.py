@@ -15,7 +15,7 @@ FORMS = {
     "skill_frontmatter_v1": "Skills: the front matter of SKILL.md",
     "agent_card_v1": "Agents: the card",
     "persona_v1": "Personas",
-    "policy_test_v1": "Tests of policies",
+    "policy_test_v2": "Tests of policies",
     "hook_test_v1": "Tests of hooks",
 }
 """The schemas of files that people write, each with the heading of its section."""

@@ -123,14 +123,8 @@ class Kernel:
         with ExitStack() as undo:
             ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
-            session = Session(
-                self.bindings, ledger, who, self.schemas,
-                show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
-                deferred=wait is None, origin=origin,
-                parts=self.features.session_parts(self, ledger, undo),
-                prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
-                mode=mode,
-            )  # fmt: skip
+            build = self._session_builder(ledger, undo, show, wait, run)
+            session = build(principal=who, deferred=wait is None, origin=origin, mode=mode)
             begun = session.start(purpose)
             if isinstance(begun, Err):
                 raise SessionRefused(begun)
@@ -179,19 +173,35 @@ class Kernel:
             self._require_log()
             find_answer = self._record_resumption(ledger, found, wait, result)
             runs = continuation.build_runs(found, added, self.sealer, find_answer, self._bind_earlier)
-            reopened = Session(
-                self.bindings, ledger, principal_of(found.start.payload["principal"]), self.schemas,
-                show=show or _ignore, own=self.ledger, pending_calls=partial(self.pending_calls, wait),
-                parts=self.features.session_parts(self, ledger, undo),
-                prompted=self._after_prompt, ending=self._before_end, closed=partial(self._after_end, run=run),
-                past=[*found.parent.events, *added], mode=str(found.start.payload.get("mode", "interactive")),
+            start = found.start.payload
+            reopened = self._session_builder(ledger, undo, show, wait, run)(
+                principal=principal_of(start["principal"]), mode=str(start.get("mode", "interactive")),
+                past=[*found.parent.events, *added],
             )  # fmt: skip
             prompt = found.prompt
-            reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message), runs)
+            reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message, prompt.flow), runs)
             self.identity.adopt(ledger)
             self._head(reopened, run)
             undo.pop_all()
         return reopened
+
+    def _session_builder(
+        self, ledger: Ledger, undo: ExitStack, show: Callable[[Json], None] | None, wait: float | None, run: str
+    ) -> "partial[Session]":
+        """Return what makes a session of this kernel with *ledger*; *undo* releases what features hold for it."""
+        return partial(
+            Session,
+            self.bindings,
+            ledger,
+            schemas=self.schemas,
+            show=show or _ignore,
+            own=self.ledger,
+            pending_calls=partial(self.pending_calls, wait),
+            parts=self.features.session_parts(self, ledger, undo),
+            prompted=self._after_prompt,
+            ending=self._before_end,
+            closed=partial(self._after_end, run=run),
+        )
 
     def _bind_earlier(self, digest: str) -> Bindings:
         """Bind an earlier charter of this workspace so that its declarations can be read; no plugin is loaded."""

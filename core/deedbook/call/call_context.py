@@ -40,6 +40,7 @@ class OpenCall:
     ) -> None:
         self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
         self.cause = cause or ticket.span
+        self._callers: dict[tuple[str | None, str], Caller] = {}
         self._within = ticket.caller if skill is None else with_skill(ticket.caller, skill)
 
     def skill(self, bindings: Bindings) -> Skill | None:
@@ -60,12 +61,22 @@ class OpenCall:
 
         *bindings* are those of another charter, for reading what it allowed.
         """
-        bindings = bindings or self.door.bindings
-        return self._open(self._narrow(under_flow(self._within, bindings, self.ticket.bound.id)))
+        return self._open(self._find_caller(None, bindings or self.door.bindings))
 
     def agent(self, role: str, bindings: Bindings | None = None) -> Caller:
         """Return *role* as a caller: inside the skill's scope, with its own model; *bindings* as for `flow`."""
-        return self._open(self._narrow(as_role(self._within, role, bindings or self.door.bindings)))
+        return self._open(self._find_caller(role, bindings or self.door.bindings))
+
+    def _find_caller(self, role: str | None, bindings: Bindings) -> Caller:
+        """Return the caller for a role, or for the flow; a charter always gives the same one."""
+        key = role, bindings.charter.digest
+        if key not in self._callers:
+            within = self._within
+            made = (
+                under_flow(within, bindings, self.ticket.bound.id) if role is None else as_role(within, role, bindings)
+            )
+            self._callers[key] = self._narrow(made)
+        return self._callers[key]
 
     def _narrow(self, caller: Caller) -> Caller:
         """Return *caller* as part of this run, with the scope of its branch."""

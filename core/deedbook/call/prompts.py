@@ -45,8 +45,10 @@ class PromptRun:
     journal: RunJournal
     read_context: Callable[[str], RunContext | None]
 
-    def run(self, prompt: str) -> Result[Reply]:
-        """Take the prompt through skill and flow to a reply."""
+    def run(self, prompt: str, named: str | None = None) -> Result[Reply]:
+        """Take the prompt through skill and flow to a reply; through the flow *named*, if any, without a skill."""
+        if named is not None:
+            return self._reply(self._rounds(self.caller, named, prompt, self.message))
         flow = str(self.journal.bindings.charter.document["flow"])
         choices = self._choices(prompt)
         if not choices:

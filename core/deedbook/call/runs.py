@@ -21,6 +21,7 @@ from deedbook.format.context import REPORT, Recorder, RunContext
 from deedbook.format.errors import recordable
 from deedbook.format.events import new_id
 from deedbook.format.families import RUN_ENDS
+from deedbook.format.lint import Violation
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, skill_excess
@@ -103,6 +104,14 @@ class RunCalls(CallCtx):
         ask = partial(door.decide, self._caller(), policy, subject, value, self._work.cause)
         payload, span = self._journal.decide(policy, subject, value, ask)
         return SubjectDecision(read_decision(payload), span)
+
+    def subjects(self, policy: str) -> frozenset[str]:
+        """Return what *policy* judges besides calls."""
+        bindings = self._work.door.bindings
+        policies = bindings.charter.document["policies"]
+        if policy not in policies:
+            raise Failed("NOT_AVAILABLE", f"no policy {policy!r} in the charter{suggest(policy, policies)}")
+        return frozenset(bindings.subjects.get(policy, ()))
 
     def agent(self, role: str) -> RoleAgent:
         """Hand over to *role* and return it; raises `Failed` if it has no instructions."""
@@ -272,7 +281,7 @@ class FlowRun(RunCalls):
             self._begin(ticket, parent)
 
     def _begin(self, ticket: Ticket, parent: str | None) -> None:
-        self.context = _Context(self._write_context, self._check_report, run=ticket.span, parent=parent)
+        self.context = _Context(self._write_context, self._work.faults, run=ticket.span, parent=parent)
         self._runs.add(ticket.span, self.context)
         self.context.create(dict(ticket.args), ticket.caller.principal.via)
 
@@ -336,16 +345,22 @@ class FlowRun(RunCalls):
 
 
 class _Context(Recorder):
-    """A recorder that checks reports before it records them."""
+    """A recorder that checks artifacts by *find_faults* before it records them."""
 
-    def __init__(self, append: Callable[[str, Object], str], check: Callable[[Object], None], **names: Any) -> None:
+    def __init__(
+        self,
+        append: Callable[[str, Object], str],
+        find_faults: Callable[[str, Json], Sequence[Violation]],
+        **names: Any,
+    ) -> None:
         super().__init__(append, **names)
-        self._check = check
+        self._find_faults = find_faults
 
-    def verify(self, report: Object) -> None:
-        """Check the report, record it, and move to VERIFYING."""
-        self._check(report)
-        super().verify(report)
+    def check(self, schema: str, value: Json, place: str) -> None:
+        """Raise `Failed` (``SCHEMA_VIOLATION``) with the place if *value* does not fit *schema*."""
+        if faults := self._find_faults(schema, value):
+            more = f"; {len(faults) - 1} more" if len(faults) > 1 else ""
+            raise Failed("SCHEMA_VIOLATION", f"the {place} does not fit {schema}: {faults[0]}{more}")
 
 
 def _answer_with(context: Recorder, text: str) -> None:

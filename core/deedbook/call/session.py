@@ -113,7 +113,7 @@ class Session:
         self._root = self._cause = ""
         self._ending = Lock()
         self._runs: Runs | None = None
-        self._resumption: tuple[str, Object, str] | None = None
+        self._resumption: tuple[str, Object, str, str | None] | None = None
         self._resumed = ""
 
     @property
@@ -137,10 +137,11 @@ class Session:
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
-    def reopen(self, root: str, prompt: tuple[str, Object, str], runs: "Runs") -> None:
+    def reopen(self, root: str, prompt: tuple[str, Object, str, str | None], runs: "Runs") -> None:
         """Take up the session whose ``session.start`` has the span *root*.
 
-        *prompt* is the text, the signals and the span of the prompt to go on with; *runs* answers what was recorded.
+        *prompt* is the text, the signals, the span and the flow of the prompt to go on with; *runs* answers what was
+        recorded.
         """
         self._root = self._cause = root
         self._resumption, self._runs = prompt, runs
@@ -298,20 +299,22 @@ class Session:
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    def run(self, prompt: str) -> "Result[Reply]":
-        """Take a request through hooks, skill and flow to a reply.
+    def run(self, prompt: str, flow: str | None = None) -> "Result[Reply]":
+        """Take a request through hooks, skill and flow to a reply; with *flow*, through that ability without a skill.
 
         A run that needs a person suspends the session: it gets no end, and `Kernel.resume` goes on with it later.
         """
-        return self._with_prompt(prompt, self._run)
+        return self._with_prompt(prompt, partial(self._run, flow=flow))
 
-    def _run(self, fired: HookResult) -> "Result[Reply]":
-        if self.bindings.charter.document["flow"] is None:
+    def _run(self, fired: HookResult, *, flow: str | None) -> "Result[Reply]":
+        if flow is None and self.bindings.charter.document["flow"] is None:
             why = "no flow is set for this profile; `deedbook init --full` in another folder shows a profile with one"
             return Err(fault("BINDING_INVALID", why))
-        return self._reply_to(fired.prompt, fired.signals, self.record_prompt(fired))
+        if flow is not None and not ((bound := self.bindings.find(flow)) and bound.keeps_context):
+            return Err(fault("BINDING_INVALID", f"{flow!r} is no flow that keeps a context, so it cannot answer"))
+        return self._reply_to(fired.prompt, fired.signals, self.record_prompt(fired, flow), flow)
 
-    def _reply_to(self, prompt: str, signals: Object, message: str) -> "Result[Reply]":
+    def _reply_to(self, prompt: str, signals: Object, message: str, flow: str | None) -> "Result[Reply]":
         from .handlers import RunSuspended
         from .prompts import PromptRun
 
@@ -321,7 +324,7 @@ class Session:
         journal = runs.journal(self.door, self.note, message)
         run = PromptRun(self.hooks, self.principal, caller, message, journal, self.context)
         try:
-            return run.run(prompt)
+            return run.run(prompt, flow)
         except RunSuspended as problem:
             self.suspend(problem.error, problem.approval)
             return Err(problem.error, {"approval": problem.approval} if problem.approval else {})
@@ -330,9 +333,9 @@ class Session:
         """Go on with the run of a resumed session (`Kernel.resume`), and return its reply."""
         if self.ended or self._resumption is None:
             return Err(fault("SESSION_ENDED", f"session {self.id} has no run to go on with"))
-        (prompt, signals, message), self._resumption = self._resumption, None
+        (prompt, signals, message, flow), self._resumption = self._resumption, None
         try:
-            return self._reply_to(prompt, signals, message)
+            return self._reply_to(prompt, signals, message, flow)
         except DeedbookError as problem:
             return Err(problem.error)
 
@@ -366,9 +369,13 @@ class Session:
         except DeedbookError as problem:
             return Err(problem.error)
 
-    def record_prompt(self, fired: HookResult) -> str:
-        """Record the prompt as hooks left it, notify features, and return the span of its ``user.message``."""
-        span = self._write("user.message", "user", {"text": fired.prompt}, self._root)
+    def record_prompt(self, fired: HookResult, flow: str | None = None) -> str:
+        """Record the prompt as hooks left it, notify features, and return the span of its ``user.message``.
+
+        *flow* is the ability that the prompt is for, if it does not go to the profile's own.
+        """
+        named = {} if flow is None else {"flow": flow, "schema_version": "v2"}
+        span = self._write("user.message", "user", {"text": fired.prompt, **named}, self._root)
         self._prompted(self)
         return span
 

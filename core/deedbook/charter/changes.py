@@ -15,6 +15,7 @@ from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
 from deedbook.policy.charter_format import ROUNDS, lists_rules
 from deedbook.policy.commands import allowed_of
+from deedbook.policy.gates import LOOSENABLE
 from deedbook.policy.match import EFFECTS
 
 from .difference import Difference
@@ -66,7 +67,8 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
         {"servers": {}, **old}, {"servers": {}, **new}, "servers", "server", ("other", "other"), _server
     )
     yield from _section({"workflows": {}, **old}, {"workflows": {}, **new}, "workflows", "workflow file",
-                        ("other", "other"), _workflow_file)  # fmt: skip
+                        ("other", "other"), partial(_rest, done={"overrides"}, other={"digest"}))  # fmt: skip
+    yield from _sets("workflow file", _overrides(old), _overrides(new), "looser", "other")
     yield from _section(
         {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
     )
@@ -124,9 +126,11 @@ def _hook(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    done = set()
+    done = {"loosens"}
+    was, now = (entry.get("loosens", LOOSENABLE) for entry in (old, new))
+    yield from _sets(f"{what}: may loosen", was, now, "looser", "tighter")
     if old["plugin"] == new["plugin"] and lists_rules(new):
-        done = {"settings"}
+        done.add("settings")
         yield from _rules(what, old["settings"], new["settings"])
     yield from _rest(what, old, new, done, other=set())
 
@@ -239,12 +243,10 @@ def _feature(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _rest(what, old, new, set(), other=set())
 
 
-def _workflow_file(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    was, now = old.get("overrides"), new.get("overrides")
-    if was != now:
-        replaced = f"{what} overrides the file of the pack"
-        yield ("looser", f"{replaced} {now}") if now else ("other", f"{replaced} {was} no more")
-    yield from _rest(what, old, new, {"overrides"}, other={"digest"})
+def _overrides(document: Entry) -> list[str]:
+    """Return the workflow files that replace a pack's file."""
+    files = document.get("workflows", {}).items()
+    return [f"{name} in place of the pack {said['overrides']}'s" for name, said in files if "overrides" in said]
 
 
 def _text(what: str, old: Any, new: Any) -> Iterator[Change]:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from deedbook.format.errors import BindingError, fault, raise_all
-from deedbook.plugins.plugins import Catalogue
+from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.plugins import Catalogue, known_owners
 from deedbook.policy.charter import Charter
 from deedbook.policy.charter_format import FORMAT
 from deedbook.policy.fitting import judges_calls
@@ -39,7 +40,7 @@ def compile_charter(
     *known* are the script files of the previous charter; none may be missing where the sources still name it. Raises
     `BindingError` with every fault.
     """
-    compiler = _Compiler(workspace, Linker(catalogue, admit), known)
+    compiler = _Compiler(workspace, catalogue, Linker(catalogue, admit), known)
     document = compiler.document(kernel)
     raise_all(BindingError, dict.fromkeys(compiler.linker.faults))
     return Charter.of(document)
@@ -48,15 +49,16 @@ def compile_charter(
 class _Compiler:
     """One compilation. It collects faults instead of stopping at the first."""
 
-    def __init__(self, workspace: Workspace, linker: Linker, known: Collection[str]) -> None:
+    def __init__(self, workspace: Workspace, catalogue: Catalogue, linker: Linker, known: Collection[str]) -> None:
         self.workspace = workspace
+        self.catalogue = catalogue
         self.known = known
         self.linker = linker
         self.profile = workspace.profiles.get(workspace.profile) or Profile()
 
     def document(self, kernel: str) -> dict[str, Any]:
         workspace, profile = self.workspace, self.profile
-        guards = GuardCompiler(self.linker, workspace.root, self.known)
+        guards = GuardCompiler(self.linker, workspace.root, self.known, workspace.packs.values())
         for pack in workspace.packs.values():
             self.linker.link("pack", pack.id, pack.place)
         parts = {
@@ -120,8 +122,16 @@ class _Compiler:
                     self.linker.refuse("BINDING_INVALID", why, locator(source)(f"/policies/{index}"))
 
     def _sections(self) -> dict[str, Any]:
-        """Return the members of features that read files of the workspace; without such files, they are empty."""
+        """Return the members of features that read files of the workspace; without such files, they are empty.
+
+        The feature of a third party that reads them is pinned.
+        """
         sections, abilities = self.workspace.sections, self.workspace.abilities
+        owners = known_owners(FEATURE)
+        for name in sections:
+            offer = self.catalogue.find(FEATURE, name, SETTINGS)
+            if offer.distribution != owners[name]:  # the kernel's version pins its own distributions
+                self.linker.link(FEATURE, name, SETTINGS)
         return {
             owner.member: dict(sections[name].entries(abilities)) if name in sections else {}
             for name, owner in read_owners().items()

@@ -16,7 +16,7 @@ from deedbook.plugins.plugins import find_implementation
 from deedbook.plugins.policy_kinds import Kind
 from deedbook.policy.match import Match
 from deedbook.programs.scripts import find_missing
-from deedbook.workspace.declarations import HookSource, PolicySource
+from deedbook.workspace.declarations import HookSource, PackSource, PolicySource
 
 from .linker import Linker, LoadedPlugin, declaration_place, locator
 from .policies import Targets, place_of
@@ -26,11 +26,13 @@ class GuardCompiler:
     """Compiles the hooks and policies of the workspace at *root* and reports faults to the *linker*.
 
     *known* are the script files of the previous charter. A missing one is a fault, even if the source names it in
-    another way.
+    another way. *packs* are those of the workspace.
     """
 
-    def __init__(self, linker: Linker, root: Path, known: Collection[str] = ()) -> None:
-        self._linker, self._root, self._known = linker, root, known
+    def __init__(
+        self, linker: Linker, root: Path, known: Collection[str] = (), packs: Collection[PackSource] = ()
+    ) -> None:
+        self._linker, self._root, self._known, self._packs = linker, root, known, packs
 
     def hook(self, source: HookSource) -> dict[str, Any] | None:
         """Return the entry of a hook; ``None`` where its plugin is missing, which is a fault."""
@@ -107,7 +109,15 @@ class GuardCompiler:
             "rules": [source.rule_place(index) for index in range(len(rules) if isinstance(rules, list) else 0)],
             **self._gate(attrs.evolve(linked.spec, reads=reads), source.place),
             **self._subjects(linked),
+            **self._loosens(source),
         }
+
+    def _loosens(self, source: PolicySource) -> dict[str, Any]:
+        """Return what a policy of a pack may loosen; a policy of the workspace itself may loosen everything."""
+        if not source.origin.packed:
+            return {}
+        pack = next((each for each in self._packs if source.place.startswith(f"{each.label}: ")), None)
+        return {"loosens": sorted(pack.may_loosen) if pack else []}
 
     def _subjects(self, linked: LoadedPlugin) -> dict[str, Any]:
         """Return the members for the subjects of a kind, each only where it differs from a kind that judges calls."""

@@ -225,8 +225,7 @@ class JudgingBinder:
             rules=tuple(entry.get("rules", ())),
             place=entry["place"],
             signals=None if at == "policy" else EVENTS[at].signals,
-            tags=tags_of(entry["match"]) if at == "policy" else frozenset(),
-            rule_tags=rule_tags(entry) if at == "policy" else (),
+            **(_loosening(entry) if at == "policy" else {}),
             mask=masker_of(self.host),
         )
 
@@ -372,6 +371,15 @@ def _add_place(error: DomainError, entry: Mapping[str, Any], linked: LoadedPlugi
     if error.place:
         return error
     return attrs.evolve(error, place=entry["place"], message=f"{linked.offer}: {error.message}")
+
+
+def _loosening(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tags that a policy names, as far as it may loosen what they ask for."""
+    tags, of_rules = tags_of(entry["match"]), rule_tags(entry)
+    if "loosens" not in entry:
+        return {"tags": tags, "rule_tags": of_rules}
+    loosens = frozenset(entry["loosens"])
+    return {"tags": tags & loosens, "rule_tags": tuple(each & loosens for each in of_rules), "loosens": loosens}
 
 
 def _as_impure(fitting: Fitting) -> Fitting:

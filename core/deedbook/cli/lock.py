@@ -8,7 +8,9 @@ from .common import GlobalOptions, describe_changes, json_option, profile_option
 from .output import as_json, message, say
 
 if TYPE_CHECKING:
+    from deedbook.charter.difference import Difference
     from deedbook.charter.locks import ActiveCharter
+    from deedbook.workspace.declarations import PackSource
 
 
 @click.command("lock")
@@ -24,6 +26,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     First, the tools of MCP servers are listed again and changes are shown.
     """
     from deedbook.charter.locks import lock
+    from deedbook.charter.pack_effects import pack_effect
     from deedbook.charter.policies import lint_policies
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
@@ -43,6 +46,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
         first = not root.exists(LOCK)
         opened = lock(source, catalogue, Store(state), root, kernel=VERSION, editable=editable)
     free, silent = find_unguarded(opened.charter.document), find_unmatched(opened.charter.document)
+    effects = [(pack, pack_effect(opened.charter.document, pack)) for pack in source.packs.values()]
     if options.json:
         as_json(
             {
@@ -54,10 +58,13 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
                 "other": list(opened.changes.other),
                 "without_policy": free,
                 "never_asked": silent,
+                **({"packs": [_describe_pack(*each) for each in effects]} if effects else {}),
             }
         )
         return 0
     _tell(opened, free, silent, first=first)
+    for pack, effect in effects:
+        _tell_pack(pack, effect)
     for each in lint_policies(opened.charter.document, installed_kinds(catalogue), source.policies):
         say(plain(f"{each.place}: {each}"))
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
@@ -73,6 +80,21 @@ def _check_servers(workspace: str, *, yes: bool) -> bool:
 
     found = survey(workspace)
     return Features(discover(), found.sections).all("before_lock", workspace=found, yes=yes)
+
+
+def _describe_pack(pack: "PackSource", effect: "Difference") -> dict[str, object]:
+    ways = {way: list(getattr(effect, way)) for way in ("looser", "tighter", "other")}
+    return {"name": pack.id, "label": pack.label, "may_loosen": list(pack.may_loosen), **ways}
+
+
+def _tell_pack(pack: "PackSource", effect: "Difference") -> None:
+    """Print what a pack loosens and tightens in this workspace."""
+    from deedbook.format.terminal import plain
+
+    told = [f"{way} {text}" for way in ("looser", "tighter") for text in getattr(effect, way)]
+    say(plain(f"{pack.label}: {len(effect.looser)} looser, {len(effect.tighter)} tighter"))
+    for text in (*told, *(each for each in effect.other if "may_loosen" in each)):
+        say(plain(f"  {text}"))
 
 
 def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first: bool) -> None:

@@ -53,7 +53,9 @@ class Context(Protocol):
 
     CREATED → CLARIFIED → SCOPED → PLANNED → EXECUTING → VERIFYING → COMPLETED, or FAILED, HALTED, NEEDS_HUMAN; from
     CLARIFIED a plan may follow at once, and from VERIFYING back to EXECUTING is rework. A move that the machine does
-    not know raises `Failed` (``SCHEMA_VIOLATION``), which names the legal ones, and records nothing.
+    not know raises `Failed` (``SCHEMA_VIOLATION``), which names the legal ones, and records nothing. An artifact that
+    states a ``schema_version`` must fit that schema: ``clarification_v1``, ``scope_v1``, ``plan_v1`` or ``plan_v2``,
+    ``verification_v1``.
     """
 
     @property
@@ -89,6 +91,9 @@ class Context(Protocol):
 
     def need_human(self, reason: str) -> None:
         """Move to NEEDS_HUMAN: a person has to take over."""
+
+    def add_finding(self, finding: Object) -> None:
+        """Add a finding (``context_finding_v1``; ``schema_version`` may be left out) to the log, without a move."""
 
     def note(self, event_type: str, data: Object) -> None:
         """Add an entry to the execution log, without a move."""
@@ -191,6 +196,9 @@ class Run(Ctx, Protocol):
         an unknown policy or subject (``NOT_AVAILABLE``) and for an invalid value (``SCHEMA_VIOLATION``). A resumed run
         gets the recorded answer.
         """
+
+    def subjects(self, policy: str) -> frozenset[str]:
+        """Return what *policy* judges besides calls; raises `Failed` (``NOT_AVAILABLE``) for an unknown policy."""
 
     def answer(self, text: str) -> None:
         """Take the context through its remaining states to COMPLETED, with a report whose output is *text*.

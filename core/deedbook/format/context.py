@@ -76,6 +76,20 @@ MOVES: Final[Mapping[str, Move]] = MappingProxyType(
 )
 """Every transition to a fixed state; ``context.resumed`` leads back to the state before NEEDS_HUMAN."""
 
+FINDING: Final = "finding"
+"""The type of the entry in the execution log that holds a finding."""
+VERSION_KEY: Final = "schema_version"
+ARTIFACTS: Final[Mapping[str, Mapping[Json, str]]] = MappingProxyType(
+    {
+        "clarification": {"v1": "clarification_v1"},
+        "scope": {"v1": "scope_v1"},
+        "plan": {"v1": "plan_v1", "v2": "plan_v2"},
+        "verification": {"v1": "verification_v1"},
+        FINDING: {"v1": "context_finding_v1"},
+    }
+)
+"""The schemas of artifacts, by the ``schema_version`` that an artifact states. One without it can have any form."""
+
 
 @attrs.frozen
 class LogEntry:
@@ -149,6 +163,11 @@ class RunContext:
     reason: Json = None
     waiting: State | None = None
     log: ExecutionLog = attrs.field(factory=ExecutionLog)
+
+    @property
+    def findings(self) -> list[Object]:
+        """The findings in the execution log, in order."""
+        return [entry.data for entry in self.log if entry.event_type == FINDING]
 
     @property
     def reply(self) -> str:
@@ -331,9 +350,9 @@ class Recorder:
     """The only writer of a context, passed to flows as `flow.Context`.
 
     Each method checks its transition, appends one event through *append*, which returns its span, and returns ``None``.
-    It raises `Failed` with ``SCHEMA_VIOLATION`` for an illegal transition, with ``INTAKE_REFUSED`` for a value that
-    cannot be recorded. Then, and when *append* raises, nothing has changed. *run* is the span of the flow's call,
-    *parent* that of the run around it.
+    It raises `Failed` with ``SCHEMA_VIOLATION`` for an illegal transition or an artifact that `check` refuses, with
+    ``INTAKE_REFUSED`` for a value that cannot be recorded. Then, and when *append* raises, nothing has changed. *run*
+    is the span of the flow's call, *parent* that of the run around it.
     """
 
     def __init__(self, append: Callable[[str, Object], str], *, run: str = "", parent: str | None = None) -> None:
@@ -393,6 +412,7 @@ class Recorder:
     def verify(self, report: Object) -> None:
         """Move to VERIFYING with the report of the work, which is recorded as ``worker.report``."""
         raw = _admit(report)
+        self.check("worker_report_v1", decode(raw), "report")
         with self._lock:
             left = self._advance("context.verifying", {"report": decode(raw)})
             span = self._append(REPORT, decode(raw))
@@ -423,10 +443,33 @@ class Recorder:
         """Add an entry to the execution log, in any state, without a transition."""
         self._record("context.noted", {"event_type": event_type, "data": dict(data)})
 
+    def add_finding(self, finding: Object) -> None:
+        """Add a finding (``context_finding_v1``) to the execution log, in any state, without a transition."""
+        self.note(FINDING, {**finding, VERSION_KEY: finding.get(VERSION_KEY, "v1")})
+
+    def check(self, schema: str, value: Json, place: str) -> None:
+        """Raise `Failed` (``SCHEMA_VIOLATION``) if *value*, an artifact, does not fit; here nothing is checked."""
+
+    def _check_artifact(self, event_type: str, payload: Object) -> None:
+        """Check the artifact in *payload* by the version of its schema, if it states one."""
+        move = MOVES.get(event_type)
+        name = move.keeps if move else str(payload.get("event_type"))
+        value = payload.get("data" if event_type == "context.noted" else name)
+        if name not in ARTIFACTS or not isinstance(value, dict) or VERSION_KEY not in value:
+            return
+        known, version = ARTIFACTS[name], value[VERSION_KEY]
+        if not isinstance(version, str) or version not in known:
+            why = (
+                f"unknown version; known are {', '.join(map(str, known))}. Leave it out in an artifact of another form"
+            )
+            raise Failed("SCHEMA_VIOLATION", f"$.{VERSION_KEY} of the {name}: {why}")
+        self.check(known[version], value, name)
+
     def _record(self, event_type: str, payload: Object) -> None:
-        raw = _admit(payload)
+        admitted = decode(_admit(payload))
+        self._check_artifact(event_type, admitted)
         with self._lock:
-            left = self._advance(event_type, decode(raw))
+            left = self._advance(event_type, admitted)
             self._append(event_type, payload)
             self._context = left
 

@@ -55,7 +55,7 @@ FAMILIES: Final = (
     Family("event", "L4", ("amended",)),
     Family("payload", "L4", ("erased",)),
     # who works with whom: requests, roles, hand-overs, and the typed state of a run
-    Family("user", "L3", ("message",)),
+    Family("user", "L3", ("message",), second=("message",)),
     Family("agent", "L3", ("reply", "transition")),
     Family("worker", "L3", ("report",)),
     Family("flow", "L3", ("call", "result", "error"), intent="call", outcomes=("result", "error")),

@@ -158,7 +158,8 @@ _HOOK: Final = _object(
 )
 _SUBJECT: Final = _object({"schema": _TEXT, "answers": _list(_one_of("allow", "advisory", "ask", "deny"))})
 _ANY_POLICY: Final = _object(
-    {"plugin": _PLUGIN, "rules": _TEXTS, **_GATE}, {"inline": _FLAG, "calls": _FLAG, "subjects": _map(_SUBJECT)}
+    {"plugin": _PLUGIN, "rules": _TEXTS, **_GATE},
+    {"inline": _FLAG, "calls": _FLAG, "subjects": _map(_SUBJECT), "loosens": _TEXTS},
 )
 
 

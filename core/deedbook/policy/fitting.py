@@ -74,6 +74,11 @@ def tags_of(match: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset(each for each in said if isinstance(each, str))
 
 
+def named_tags(entry: Mapping[str, Any]) -> frozenset[str]:
+    """Return all tags that a policy names, in its match or in that of a rule."""
+    return tags_of(entry["match"]).union(*rule_tags(entry))
+
+
 def rule_tags(entry: Mapping[str, Any]) -> tuple[frozenset[str], ...]:
     """Return the tags that each rule of a policy names; none if the policy is not a list of rules."""
     if not lists_rules(entry):

@@ -15,6 +15,8 @@ from deedbook.contract.lifecycle import TEXTS, NoAnswer
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, describe, recordable
 
+from .kinds import KINDS
+
 Clock: TypeAlias = Callable[[], float]
 
 RANK: Final = {"allow": 0, "advisory": 1, "transform": 2, "ask": 3, "deny": 4}
@@ -27,6 +29,9 @@ ASK_BY_DEFAULT: Final = "ask-by-default"
 ASKING: Final = ("destructive", "irreversible")
 """The tags of abilities whose calls wait for a person, unless a policy that names the tag allows the call."""
 
+LOOSENABLE: Final = (*ASKING, *sorted(name for name, kind in KINDS.items() if kind.needs_policy))
+"""What a policy can loosen: the question of a tag, and the denial of a kind that needs a policy."""
+
 
 @attrs.frozen(eq=False, kw_only=True)
 class BoundGate:
@@ -36,7 +41,8 @@ class BoundGate:
     *holds* the part of its match that depends on the call (``None``: always), *rules* the places of its rules, if it
     names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). A gate that
     *waits* runs outside the calling thread. *mask* removes secrets from reasons. *tags* are those that a policy's match
-    names, *rule_tags* those that each of its rules names.
+    names, *rule_tags* those that each of its rules names. A policy of a pack has only what it may loosen: *loosens*
+    (``None``: everything), and of these tags no others.
     """
 
     id: str
@@ -55,6 +61,7 @@ class BoundGate:
     signals: frozenset[str] | None = None
     tags: frozenset[str] = frozenset()
     rule_tags: tuple[frozenset[str], ...] = ()
+    loosens: frozenset[str] | None = None
     mask: Callable[[str], str] = str
 
 

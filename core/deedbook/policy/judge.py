@@ -34,6 +34,9 @@ from .requests import ApprovedCall, call_digest
 
 MAX_NESTING: Final = 16
 NO_POLICY: Final = "no policy speaks of this call; {0} is denied unless one that names kind: {0} allows it"
+NOT_LOOSENED: Final = (
+    "only policies of packs allow this call, and none may loosen {0}; add may_loosen: [{0}] to the pack"
+)
 
 Question: TypeAlias = tuple[BoundGate, Call]
 Judging: TypeAlias = "Generator[Question, Decision, Verdict]"
@@ -218,17 +221,23 @@ def _conclude(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller:
         if worst is not None:
             _refuse(verdict, *worst)
         _check_untouched(verdict)
-    if KINDS[bound.kind].needs_policy and verdict.outcome != "deny" and not _is_decided(verdict.policies):
-        verdict.deny("GATE_DENIED", NO_POLICY.format(bound.kind), {"rule": bound.kind})
+    if KINDS[bound.kind].needs_policy and verdict.outcome != "deny" and not _is_decided(verdict.policies, bound.kind):
+        why = NO_POLICY if all(gate.loosens is None for gate, _ in verdict.policies) else NOT_LOOSENED
+        verdict.deny("GATE_DENIED", why.format(bound.kind), {"rule": bound.kind})
     if verdict.outcome == "allow" and bound.tags and (tag := tag_that_asks(bound.tags, verdict.policies)):
         verdict.ask(f"its tag {tag} wants a person to decide", {"rule": tag})
     if when.approved is not None and verdict.outcome == "ask":
         _approve(verdict, bound, bindings, caller, when.approved)
 
 
-def _is_decided(policies: Answers) -> bool:
-    """Return whether a policy decided about the call; an advisory answer decides nothing."""
-    return any(decision.outcome != "advisory" for _, decision in policies)
+def _is_decided(policies: Answers, kind: str) -> bool:
+    """Return whether a policy decided about a call of a *kind* that needs one.
+
+    An advisory answer decides nothing, and neither does a policy of a pack that may not loosen the kind.
+    """
+    return any(
+        decision.outcome != "advisory" and (gate.loosens is None or kind in gate.loosens) for gate, decision in policies
+    )
 
 
 def _approve(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, approved: ApprovedCall) -> None:

@@ -37,14 +37,14 @@ class Activation:
         made: dict[str, PackSource] = {}
         for index, entry in enumerate(entries):
             origin = self._origin(join_pointer("packs", index))
-            name = entry if isinstance(entry, str) else f"{AGENT_PLUGIN}{normalise_name(entry['plugin'])}"
+            said: Mapping[str, Any] = {"pack": entry} if isinstance(entry, str) else entry
+            name = said["pack"] if "pack" in said else f"{AGENT_PLUGIN}{normalise_name(said['plugin'])}"
             if name in made:
                 self._refuse(f"{name} is listed twice; remove one", origin.place())
                 continue
-            chosen = None if isinstance(entry, str) else entry.get("skills")
-            pack = self._reader.collect(SourceTree(_NOWHERE), self._pack, name, chosen, origin)
+            pack = self._reader.collect(SourceTree(_NOWHERE), self._pack, name, said.get("skills"), origin)
             if pack:
-                made[name] = pack
+                made[name] = attrs.evolve(pack, may_loosen=tuple(said.get("may_loosen", ())))
         return made
 
     def loaders(self, said: Any) -> tuple[LoaderSource, ...]:

@@ -201,13 +201,14 @@ class AliasSource:
 class PackSource(Source):
     """A pack: *label* identifies its files in messages, *folder* holds them, *notes* list unused parts.
 
-    *chosen* are the skills that the workspace selects from it.
+    *chosen* are the skills that the workspace selects from it, *may_loosen* what its policies may loosen.
     """
 
     label: str
     folder: PackFolder = attrs.field(repr=False, eq=False)
     notes: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
+    may_loosen: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -153,8 +153,9 @@ def test_invented_call_stays_in_the_execution_log(stage, lines):
     run = stage(worker=[lines.report, {**lines.report, "tool_calls_made": []}])
     run.play()
     (note,) = run.folded().log
-    assert note.event_type == "calls.invented"
-    assert note.data == {"role": "worker", "invented": ["echo:t1"], "made": []}
+    assert [note.data] == run.folded().findings
+    assert note.data["message"].startswith("tool_calls_made names echo:t1; the calls made are: none")
+    assert (note.data["role"], note.data["invented"], note.data["made"]) == ("worker", ["echo:t1"], [])
 
 
 def test_report_that_keeps_inventing_fails_and_is_never_recorded(stage, lines):

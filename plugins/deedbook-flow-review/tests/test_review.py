@@ -31,7 +31,9 @@ def test_run_leaves_its_whole_state_in_the_context(stage, lines):
     context = run.folded()
     assert context == run.context.context
     assert (context.clarification, context.plan) == (lines.directive, lines.plan)
-    assert context.scope == {"constraints": ["be brief"], "skill": "greet", "abilities": ["echo"]}
+    assert context.scope == {
+        "constraints": ["be brief"], "skill": "greet", "abilities": ["echo"], "schema_version": "v1",
+    }  # fmt: skip
     assert (context.report, context.verification, context.attempts) == (lines.report, lines.passed, 1)
 
 
@@ -71,7 +73,9 @@ def test_roles_are_asked_for_their_schema(stage):
 def test_scope_without_a_skill_is_empty(stage, lines):
     run = stage(skill=None, worker=[{**lines.report, "tool_calls_made": []}])
     run.play()
-    assert run.folded().scope == {"constraints": ["be brief"], "skill": None, "abilities": []}
+    assert run.folded().scope == {
+        "constraints": ["be brief"], "skill": None, "abilities": [], "schema_version": "v1",
+    }  # fmt: skip
 
 
 # --- rework -----------------------------------------------------------------------------------------------------------
@@ -144,9 +148,9 @@ UNSOUND = {
 def test_planner_is_told_what_is_wrong_with_its_plan_and_may_mend_it(stage, lines, steps):
     run = stage(planner=[plan_of(lines, *steps), lines.plan])
     assert run.play().state == "COMPLETED"
-    (refused,) = [each.data for each in run.folded().log if each.event_type == "message.refused"]
+    (refused,) = run.folded().findings
     assert refused["role"] == "planner"
-    assert refused["reason"] in json.loads(run.last("planner")[-1]["content"])["violation"]
+    assert refused["message"] in json.loads(run.last("planner")[-1]["content"])["violation"]
     assert run.folded().plan == lines.plan
 
 

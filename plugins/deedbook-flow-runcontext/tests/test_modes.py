@@ -6,7 +6,8 @@ from remembering import remembering
 from deedbook import Err, Failed
 from deedbook_testing import FlowModesContract
 
-ROOMS = ("deedbook.format", "deedbook.cli", "deedbook.kernel", "deedbook.workspace")
+ROOMS = ("call", "charter", "cli", "format", "kernel", "ledger", "maintenance", "workspace")
+ROOMS = tuple(f"deedbook.{name}" for name in ROOMS)
 REPORT = {"output": "all is well", "steps_completed": ["a"], "tool_calls_made": ["look:1"], "schema_version": "v1"}
 PLAN = {
     "steps": [{"id": "a", "description": "look"}], "risks": [], "needs_advisor": False, "schema_version": "v1",
@@ -112,10 +113,10 @@ FIVE = {"constraints": ["be quick"], "criteria": ["tests"]}
 def test_five_points_pass_and_stand_in_the_context(play):
     context = play("five-point", {"prompt": "look", "output": OUTPUT}, FIVE)
     assert (context.state, context.reply) == ("COMPLETED", "all is well")
-    assert (context.clarification, context.scope, context.plan) == (
-        OUTPUT["clarification"], OUTPUT["scope"], OUTPUT["plan"],
-    )  # fmt: skip
-    assert context.verification == {"verdict": "pass", "evidence": OUTPUT["evidence"]}
+    assert context.clarification == {**OUTPUT["clarification"], "schema_version": "v1"}
+    assert context.scope == {**OUTPUT["scope"], "schema_version": "v1"}
+    assert context.plan == OUTPUT["plan"]
+    assert context.verification == {"verdict": "pass", "evidence": OUTPUT["evidence"], "schema_version": "v1"}
     assert [each.data["point"] for each in context.log] == ["clarify", "scope", "plan", "execute", "verify"]
 
 
@@ -128,7 +129,12 @@ def test_point_that_fails_is_found_in_both_modes(play, point, change, message):
     result = play("five-point-audit", args, FIVE)
     assert not result["passed"]
     assert [each["point"] for each in result["points"] if not each["passed"]] == [point]
-    assert result["points"] == [each.data for each in context.log]
+    points = [each.data for each in context.log if each.event_type == "five_point"]
+    assert [(each["point"], each["passed"]) for each in result["points"]] == [
+        (each["point"], each["passed"]) for each in points
+    ]
+    found = [{**finding, "point": each["point"]} for each in result["points"] for finding in each["findings"]]
+    assert [{**each, "schema_version": "v1"} for each in found] == context.findings
 
 
 def test_five_points_without_an_output_need_an_ability_that_gives_one(play):

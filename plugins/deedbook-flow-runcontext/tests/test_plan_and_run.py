@@ -62,13 +62,13 @@ def test_plan_of_the_skills_is_compiled_executed_and_verified(plans):
                                step("look", ability="look", depends_on=["find"])])  # fmt: skip
     context = run(plans).value.context
     assert context.state == "COMPLETED"
-    assert context.clarification == {"intent": "do the inventory", "constraints": []}
+    assert context.clarification == {"intent": "do the inventory", "constraints": [], "schema_version": "v1"}
     assert context.scope["skill"] == "do"
     assert context.plan["parallel_groups"] == [["inventory/find"], ["inventory/count", "inventory/look"]]
     assert [each["name"] for each in context.plan["skills_included"]] == ["inventory"]
     assert notes(context) == {f"inventory/{name}": "completed" for name in ("find", "count", "look")}
     assert context.report["steps_completed"] == ["inventory/find", "inventory/count", "inventory/look"]
-    assert context.verification == {"verdict": "pass", "checks": ["coverage"]}
+    assert context.verification == {"verdict": "pass", "checks": ["coverage"], "schema_version": "v1"}
     given = {each.payload["tool_name"]: each.payload["args"] for each in plans.all("tool.call")}
     assert given == {"find": {"pattern": "*"}, "count": {"paths": ["find"]}, "look": {}}
     assert [each.payload["name"] for each in plans.all("run.branch")] == [
@@ -180,7 +180,7 @@ def test_planner_may_mend_a_plan_that_is_refused_and_otherwise_nothing_runs(plan
     assert refused.error.code == "MALFORMED_AGENT_MESSAGE"
     assert not plans.all("tool.call")
     assert plans.payload("context.failed")["reason"].startswith("MALFORMED_AGENT_MESSAGE: ")
-    assert [each.payload["event_type"] for each in plans.all("context.noted")] == ["message.refused"] * 2
+    assert [each.payload["event_type"] for each in plans.all("context.noted")] == ["finding"] * 2
 
 
 def test_plan_of_the_skills_that_is_refused_runs_nothing(plans):
@@ -437,7 +437,10 @@ def test_tag_that_the_ability_has_itself_is_asked_about_once(gated, did):
 
 class TestPlanAndRun(FlowContract):
     name = "plan-and-run"
-    rooms = ("deedbook.format", "deedbook.cli", "deedbook.kernel", "deedbook.workspace")
+    rooms = tuple(
+        f"deedbook.{name}"
+        for name in ("call", "charter", "cli", "format", "kernel", "ledger", "maintenance", "workspace")
+    )
     examples = (Example("do the inventory", gives="found"), Example("nothing that fits", fails="NO_SKILL"))
     bad_settings = ({"matcher": "embeddings"}, {"plan_by": "nobody"}, {"max_turns": 0})
 

@@ -1,10 +1,13 @@
 """Workspaces with workflow files, copied for each test."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 WORKSPACES = Path(__file__).parent / "workspaces"
 

@@ -1,6 +1,10 @@
 """The aggregate: what the findings of a phase come to, by arithmetic alone."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deedbook.format.schema import Schemas, data_folder
 from deedbook_flow_workflow.aggregate import (
     Coverage,
     FindingAnswer,
@@ -11,10 +15,6 @@ from deedbook_flow_workflow.aggregate import (
     fingerprint,
     merge_findings,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from deedbook.format.schema import Schemas, data_folder
 
 
 def finding(**more):
@@ -46,7 +46,8 @@ def test_findings_with_the_same_place_and_title_are_one():
 
 def test_conservative_choice_wins():
     [found] = merged(
-        a=[finding(severity="minor", autofix_class="gated_auto")], b=[finding(severity="critical", autofix_class="safe_auto")]
+        a=[finding(severity="minor", autofix_class="gated_auto")],
+        b=[finding(severity="critical", autofix_class="safe_auto")],
     )
     assert (found["severity"], found["autofix_class"]) == ("P0", "gated_auto")
 
@@ -117,20 +118,26 @@ def test_unresolved_p0_fails_the_verdict():
     assert (found["verdict"], found["p0_unresolved"], len(found["pre_existing"])) == ("fail", 1, 1)
 
 
-def test_denied_finding_is_suppressed_and_does_not_count():
-    found = aggregate(merged(a=[finding(severity="P0")]), answers=[FindingAnswer(outcome="deny")])
+def test_suppressed_finding_does_not_count():
+    found = aggregate(merged(a=[finding(severity="P0")]), answers=[FindingAnswer(outcome="deny", suppresses=True)])
     assert (found["verdict"], found["findings"], len(found["suppressed"])) == ("pass", [], 1)
 
 
-def test_unknown_answer_suppresses():
-    assert aggregate(merged(a=[finding()]), answers=[FindingAnswer(outcome="ask")])["findings"] == []
+def test_denial_that_does_not_suppress_leaves_the_finding_to_a_person():
+    found = merged(a=[finding(severity="P0", autofix_class="safe_auto")])
+    told = aggregate(found, answers=[FindingAnswer(outcome="deny")])
+    assert (told["verdict"], told["findings"][0]["autofix_class"]) == ("fail", "manual")
 
 
 @pytest.mark.parametrize(
     ("answers", "route", "autofix"),
     [
         ([FindingAnswer(outcome="allow", route="apply")], "apply", "manual"),
-        ([FindingAnswer(outcome="allow", route="apply"), FindingAnswer(outcome="allow", route="gated")], "gated", "manual"),
+        (
+            [FindingAnswer(outcome="allow", route="apply"), FindingAnswer(outcome="allow", route="gated")],
+            "gated",
+            "manual",
+        ),
         ([FindingAnswer(outcome="advisory")], "advisory", "advisory"),
         ([FindingAnswer(outcome="allow")], None, "manual"),
     ],

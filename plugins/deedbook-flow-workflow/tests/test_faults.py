@@ -54,7 +54,7 @@ FAULTS = {
         lambda root: (root / LESSON).unlink(), f"{SETTLE}:7:11", "correct the id, or add artifacts/lesson-template.md",
     ),
     "unknown flow": (
-        replaced(LOOK, "advance", "flow: reveiw\nadvance"), f"{LOOK}:5:7", 'flow: reveiw is not declared; did you mean',
+        replaced(LOOK, "advance", "flow: reveiw\nadvance"), f"{LOOK}:5:7", "flow: reveiw is not declared; did you mean",
     ),
     "default flow is missing": (
         lambda root: replaced(".system/deedbook.yaml", "  review:", "  other:")(root)
@@ -65,7 +65,8 @@ FAULTS = {
         replaced(LOOK, "advance", "flow: file-read\nadvance"), f"{LOOK}:5:7", "file-read is no flow",
     ),
     "a cycle as a flow": (
-        replaced(LOOK, "advance", "flow: workflow/check\nadvance"), f"{LOOK}:5:7", "workflow/check is a cycle",
+        replaced(LOOK, "advance", "flow: workflow/check\nadvance"),
+        f"{LOOK}:5:7", "workflow/check is of workflows itself",
     ),
     "unknown schema": (
         replaced(LOOK, "review_aggregate_v1", "review_agregate_v1"), f"{LOOK}:8:16", 'mean "review_aggregate_v1"?',
@@ -74,7 +75,8 @@ FAULTS = {
         replaced(LESSON, "learning_v1", "lerning_v1"), f"{LESSON}:7:9", 'did you mean "learning_v1"?',
     ),
     "other schema than the artifact": (
-        replaced(SETTLE, "artifact", "output_schema: plan_v1\nartifact"), f"{SETTLE}:7:16", "has the schema learning_v1",
+        replaced(SETTLE, "artifact", "output_schema: plan_v1\nartifact"),
+        f"{SETTLE}:7:16", "has the schema learning_v1",
     ),
     "unknown key": (replaced(LOOK, "halt_signal", "halt_sginal"), f"{LOOK}:6:1", 'did you mean "halt_signal"?'),
     "missing key": (replaced(LOOK, "advance_signal:", "halt_signl:"), f"{LOOK}:1:1", '"advance_signal" is missing'),
@@ -82,10 +84,12 @@ FAULTS = {
         replaced(LOOK, "[reviewer/style]", "[{name: style, description: x}]"), f"{LOOK}:7:18", "a file of its own",
     ),
     "inlined personas in a cycle": (
-        replaced(CYCLE, "policies", "personas: {style: {role: reviewer}}\npolicies"), f"{CYCLE}:10:1", "file of its own",
+        replaced(CYCLE, "policies", "personas: {style: {role: reviewer}}\npolicies"),
+        f"{CYCLE}:10:1", "file of its own",
     ),
     "natural language": (
-        replaced(LOOK, 'review_aggregate.verdict == "pass"', "all findings are fixed"), f"{LOOK}:5:", "condition in CEL",
+        replaced(LOOK, 'review_aggregate.verdict == "pass"', "all findings are fixed"),
+        f"{LOOK}:5:", "condition in CEL",
     ),
     "misspelt field": (
         replaced(LOOK, "p0_unresolved", "p0_unresolvd"), f"{LOOK}:6:31", 'did you mean "p0_unresolved"?',
@@ -101,7 +105,8 @@ FAULTS = {
         replaced(CYCLE, "context.phase ==", "artifact.title =="), f"{CYCLE}:8:9", "artifact is not known",
     ),
     "a signal that is no condition": (
-        replaced(LOOK, 'review_aggregate.verdict == "pass"', "review_aggregate.p0_unresolved"), f"{LOOK}:5:", "a condition",
+        replaced(LOOK, 'review_aggregate.verdict == "pass"', "review_aggregate.p0_unresolved"),
+        f"{LOOK}:5:", "a condition",
     ),
     "costly signal": (replaced(LOOK, 'review_aggregate.verdict == "pass"', DEEP), f"{LOOK}:5:", "nested more than"),
     "circle": (
@@ -111,11 +116,13 @@ FAULTS = {
         replaced(LOOK, "advance", "next: null\nadvance"), f"{CYCLE}:5:16", "settle is never reached from look",
     ),
     "next outside the cycle": (
-        lambda root: added(f"{W}/phases/more.md", PHASE)(root) or replaced(LOOK, "advance", "next: more\nadvance")(root),
+        lambda root: added(f"{W}/phases/more.md", PHASE)(root)
+        or replaced(LOOK, "advance", "next: more\nadvance")(root),
         f"{LOOK}:5:7", "more is not one of the phases of the cycle check",
     ),
     "duplicate id": (
-        added(f"{W}/phases/other.md", PHASE.replace("more", "look")), f"{W}/phases/other.md:3:5", "name the file look.md",
+        added(f"{W}/phases/other.md", PHASE.replace("more", "look")),
+        f"{W}/phases/other.md:3:5", "name the file look.md",
     ),
     "an id of a policy is taken": (
         added(".system/policies/gate.yaml", "schema_version: v1\nid: gate\nkind: rules\nrules: []\n"),
@@ -139,9 +146,13 @@ FAULTS = {
     "persona with an unknown key": (
         replaced(STYLE, "allowed-tools", "tools: []\nallowed-tools"), f"{STYLE}:4:1", "not a key of a skill",
     ),
-    "persona in another file": (replaced(STYLE, "name: style", "name: stile"), f"{STYLE}:2:7", "name the file stile.md"),
+    "persona in another file": (
+        replaced(STYLE, "name: style", "name: stile"),
+        f"{STYLE}:2:7", "name the file stile.md",
+    ),
     "unknown role": (
-        added(f"{W}/personas/reviwer/a.md", ""), f"{W}/personas/reviwer", 'is no role of personas; did you mean "reviewer"?',
+        added(f"{W}/personas/reviwer/a.md", ""),
+        f"{W}/personas/reviwer", 'is no role of personas; did you mean "reviewer"?',
     ),
     "persona without role": (added(f"{W}/personas/a.md", ""), f"{W}/personas/a.md", "the folder of its role"),
     "unknown folder": (added(f"{W}/cycels/a.md", ""), f"{W}/cycels", 'did you mean "cycles"?'),
@@ -157,9 +168,13 @@ FAULTS = {
         replaced(LESSON, "{slug}", "{slgu}"), f"{LESSON}:5:10", 'there is no field {slgu}; did you mean "slug"?',
     ),
     "template that is none": (replaced(LESSON, "{{ lesson }}", "{{ lesson"), f"{LESSON}:11:1", "not a template"),
-    "template with a call": (replaced(LESSON, "{{ lesson }}", "{{ lesson() }}"), f"{LESSON}:11:1", "call is not allowed"),
+    "template with a call": (
+        replaced(LESSON, "{{ lesson }}", "{{ lesson() }}"),
+        f"{LESSON}:11:1", "call is not allowed",
+    ),
     "costly template": (
-        replaced(LESSON, "{{ lesson }}", 3 * "{% for a in x %}" + 3 * "{% endfor %}"), f"{LESSON}:11:1", "nested more than",
+        replaced(LESSON, "{{ lesson }}", 3 * "{% for a in x %}" + 3 * "{% endfor %}"),
+        f"{LESSON}:11:1", "nested more than",
     ),
     "two front matters": (replaced(LOOK, "schema_version: v1", "a: 1\n...\nb: 1"), f"{LOOK}:", ""),
     "no front matter": (added(LOOK, "Look.\n"), f"{LOOK}:1:1", "no front matter"),

@@ -94,8 +94,8 @@ def test_file_that_names_the_pack_replaces_the_packs_file_and_the_lock_shows_it(
         after = kernel.bindings.charter.document
     name = path.removesuffix(".md")
     assert after["workflows"][name]["place"].startswith(f"{W}/{path}")
-    assert f"workflow file {name} overrides the file of the pack acme" in compare(before, after).looser
-    assert f"workflow file {name} overrides the file of the pack acme no more" in compare(after, before).other
+    assert f"workflow file {name} in place of the pack acme's is new" in compare(before, after).looser
+    assert f"workflow file {name} in place of the pack acme's is gone" in compare(after, before).other
 
 
 def test_override_of_another_pack_is_refused(root, catalogue):
@@ -106,7 +106,9 @@ def test_override_of_another_pack_is_refused(root, catalogue):
 
 
 def test_pack_overrides_nothing(root, tmp_path):
-    files = {"workflows/policies/x.md": "---\nschema_version: v1\nid: x\nkind: rules\nrules: []\noverrides: acme\n---\n"}
+    files = {
+        "workflows/policies/x.md": "---\nschema_version: v1\nid: x\nkind: rules\nrules: []\noverrides: acme\n---\n"
+    }
     packing.unpack(packing.wheel(packing.project(tmp_path / "project", "acme", files)), tmp_path / "other")
     catalogue = discover(importlib_metadata.distributions(path=[str(tmp_path / "other"), *sys.path]))
     assert faults(root, catalogue) == [

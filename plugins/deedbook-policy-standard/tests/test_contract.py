@@ -2,10 +2,16 @@
 
 from deedbook_testing import Asked, PolicyContract
 
+FINDING = {
+    "id": "f1", "reviewer": "reviewer/style", "severity": "P0", "autofix_class": "manual", "confidence": 75,
+    "title": "t",
+}  # fmt: skip
+GENERATION = {"number": 2, "fingerprints": ["a"], "history": [{"fingerprints": ["a"]}]}
+
 ROOMS = (
     "deedbook.contract.features", "deedbook.format", "deedbook.format.canonical", "deedbook.format.errors",
     "deedbook.format.events", "deedbook.format.lint", "deedbook.format.reader", "deedbook.format.schema",
-    "deedbook.policy", "deedbook.policy.gates", "deedbook.policy.match",
+    "deedbook.policy", "deedbook.policy.conditions", "deedbook.policy.gates", "deedbook.policy.match",
 )  # fmt: skip
 """What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
 
@@ -46,5 +52,57 @@ class TestRules(PolicyContract):
         Asked(),
         Asked(ability="forbidden", decides="deny", because="it is forbidden"),
         Asked(decides="ask", because="no rule matches"),
+    )
+    rooms = ROOMS
+
+
+class TestConfidenceGating(PolicyContract):
+    name = "confidence-gating"
+    settings = {"rules": [{"match": {"confidence": [75, 100]}, "then": "allow"}]}
+    bad_settings = ({}, {"rules": [{"match": {}, "then": "allow"}]}, {"rules": [], "default": "ask"})
+    cases = (
+        Asked(about="finding", subject=FINDING),
+        Asked(about="finding", subject={**FINDING, "confidence": 50}, decides="deny", because="no rule matches"),
+    )
+    rooms = ROOMS
+
+
+class TestSeverityRouting(PolicyContract):
+    name = "severity-routing"
+    settings = {"rules": [{"match": {"severity": "P0"}, "then": "deny", "route": "manual"}]}
+    bad_settings = ({}, {"rules": [{"match": {"severity": "P0"}, "then": "deny", "route": "later"}]})
+    cases = (Asked(about="finding", subject=FINDING, decides="deny", because="rule 1"),)
+    rooms = ROOMS
+
+
+class TestModeDispatch(PolicyContract):
+    name = "mode-dispatch"
+    settings = {"rules": [{"match": {"mode": "headless"}, "then": "allow", "deliverables": ["findings"]}]}
+    bad_settings = ({}, {"rules": [{"match": {"mode": "headless"}, "then": "allow", "ux": ""}]})
+    cases = (
+        Asked(about="dispatch", subject={"persona": "a", "mode": "headless"}),
+        Asked(about="dispatch", subject={"persona": "a"}, decides="deny", because="no rule matches"),
+    )
+    rooms = ROOMS
+
+
+class TestLoopHalt(PolicyContract):
+    name = "loop-halt"
+    settings = {"rules": [{"match": {"oscillates": True}, "then": "deny"}], "default": "allow"}
+    bad_settings = ({}, {"rules": [{"when": "", "then": "deny"}]})
+    cases = (
+        Asked(about="generation", subject=GENERATION, decides="deny", because="rule 1"),
+        Asked(about="generation", subject={**GENERATION, "fingerprints": ["b"]}),
+    )
+    rooms = ROOMS
+
+
+class TestRolePermissions(PolicyContract):
+    name = "role-permissions"
+    settings = {"personas": {"reviewer/*": {"writes": ["reports"]}}, "rules": []}
+    bad_settings = ({}, {"rules": [], "personas": {"a": {"writes": ["reports"], "reads": []}}})
+    cases = (
+        Asked(decides="advisory"),
+        Asked(about="dispatch", subject={"persona": "reviewer/style"}, decides="deny", because="no rule matches"),
     )
     rooms = ROOMS

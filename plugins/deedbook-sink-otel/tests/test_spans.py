@@ -155,6 +155,33 @@ def test_what_only_happens_is_a_note_on_the_innermost_open_span_above():
     }  # fmt: skip
 
 
+def test_decision_about_a_subject_is_a_note_with_the_subject_and_belongs_to_no_call():
+    judged = {"asked": [{"policy": "p", "decision": "deny"}], "decision": "deny", "schema_version": "v2"}
+    rows = (
+        ("s", "session.start", None, {"purpose": "run"}),
+        ("f", "flow.call", "s", {"flow": "review", "args": {}}),
+        ("p", "policy.check", "f", {**judged, "subject": {"name": "finding", "value": {"secret": "no"}}}),
+        ("t", "tool.call", "f", {"tool_name": "echo", "args": {}}),
+        ("r", "tool.result", "t", {"tool_name": "echo", "result": 1}),
+        ("e", "flow.result", "f", {"flow": "review", "result": 1}),
+    )
+    spans = named(made(story(*rows)))
+    (note,) = next(span for span in spans.values() if span.notes).notes
+    told = {name: note.attributes[name] for name in ("deedbook.decision", "deedbook.policy.subject")}
+    assert told == {"deedbook.decision": "deny", "deedbook.policy.subject": "finding"}
+    assert "secret" not in str(note.attributes)
+    assert not any("deedbook.decision" in span.attributes for span in spans.values())
+
+
+def test_advisory_answer_is_the_strictest_only_beside_answers_that_allow():
+    rows = [("s", "session.start", None, {"purpose": "run"})]
+    for name, decision in (("p", "advisory"), ("h", "allow")):
+        asked = {"ability": "echo", "asked": [], "decision": decision, "event": "PreToolUse"}
+        rows.append((name, "hook.fired" if name == "h" else "policy.check", "s", asked))
+    rows += [("t", "tool.call", "s", {"tool_name": "echo", "args": {}}), ("r", "tool.result", "t", {"result": 1})]
+    assert named(made(story(*rows)))["execute_tool echo"].attributes["deedbook.decision"] == "advisory"
+
+
 def test_denial_is_a_span_that_says_who_denied():
     by = {"policy": "careful", "rule": "p.yaml:3", "place": "p.yaml:1"}
     denied = {

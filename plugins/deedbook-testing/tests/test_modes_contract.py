@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from deedbook_testing.modes import find_outside
+from deedbook_testing.outside import find_outside
 
 HERE = Path(__file__).parent
 PAIRS = {
@@ -72,6 +72,23 @@ def test_each_wrong_pair_fails_where_it_is_wrong_and_a_right_one_nowhere(tmp_pat
     "import urllib.request as r", "from urllib import request", "import httpx", "open('x')", "import io\nio.open('x')",
     "import os\nos.system('x')", "import os\nos.execv('x', [])", "path.read_text()", "(a / b).write_bytes(b'')",
     "def f():\n    import requests", "__import__('socket')", "exec('x')", "self.path.open()",
+    "from os import system\nsystem('x')", "from os import system as s\ns('x')", "import os as o\no.execv('x', [])",
+    "import os\nf = os.system", "import os\ngetattr(os, 'sys' + 'tem')('x')", "import os\nvars(os)['system']('x')",
+    "import os\nos.remove('x')", "import os\nos.listdir()", "from os import *", "import posix\nposix.system('x')",
+    "import os\nos.posix_spawn('x', [], {})", "import os\nos.fork()", "import pty",
+    "import importlib\nimportlib.import_module('socket')", "from importlib import import_module as load",
+    "import importlib.util", "import runpy", "import sys\nsys.modules['os']", "import builtins\nbuiltins.open('x')",
+    "f = open\nf('x')", "[*map(open, names)]", "__builtins__['open']('x')",
+    "from pathlib import Path\nPath('x').open()", "from pathlib import Path\nPath('x').read_text()",
+    "from pathlib import Path\nPath('x').write_text('y')", "from pathlib import Path\nPath.read_bytes(x)",
+    "from pathlib import Path\n[*Path('x').iterdir()]", "import urllib\nurllib.request.urlopen('x')",
+    "import urllib\nurllib.request.Request('x')", "from urllib.request import urlopen",
+    "import asyncio\nasyncio.create_subprocess_exec('x')", "from asyncio import create_subprocess_shell as run",
+    "import asyncio.subprocess", "from asyncio import subprocess", "import asyncio\nasyncio.open_connection('x', 1)",
+    "import asyncio\nasyncio.get_running_loop().subprocess_exec(p, 'x')", "import socket as s", "import _socket",
+    "import codecs\ncodecs.open('x')", "import logging\nlogging.FileHandler('x')", "import multiprocessing.pool",
+    "class F:\n    async def __call__(self, args, run):\n        from subprocess import run as r",
+    "if TYPE:\n    import http.client", "try:\n    import httpx\nexcept ImportError:\n    pass",
 ])  # fmt: skip
 def test_code_that_acts_outside_is_found(tmp_path, code):
     path = tmp_path / "flow.py"
@@ -82,6 +99,10 @@ def test_code_that_acts_outside_is_found(tmp_path, code):
 @pytest.mark.parametrize("code", [
     "import json, urllib.parse", "from http import HTTPStatus", "import re\nre.compile('x')", "from .files import x",
     "run.call('open', {})", "opened = 1", "settings.get('open')", "from .subprocess import x",
+    "import os\nos.path.join('a', 'b')", "import os\nos.fspath(x)", "from os import PathLike", "import os.path as p",
+    "import asyncio\nasyncio.gather(a, b)", "from pathlib import PurePath\nPurePath('x').name",
+    "import sys\nsys.version", "text.replace('a', 'b')", "getattr(self, 'open')", "from importlib import metadata",
+    "import logging\nlogging.info('x')", "def compile(task):\n    pass", "def f(open):\n    return open",
 ])  # fmt: skip
 def test_other_code_is_not(tmp_path, code):
     path = tmp_path / "flow.py"

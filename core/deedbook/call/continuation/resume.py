@@ -31,11 +31,15 @@ _CLOSED = "the run of the call was interrupted"
 
 @attrs.frozen
 class OpenPrompt:
-    """The prompt whose run is open: its text, the signals of hooks, and the span of its ``user.message``."""
+    """The prompt whose run is open: its text, the signals of hooks, the span of its ``user.message``, and its flow.
+
+    Without a *flow* of its own, it goes to the profile's.
+    """
 
     prompt: str
     signals: Object
     message: str
+    flow: str | None
 
 
 @attrs.frozen(eq=False)
@@ -176,7 +180,8 @@ def _open_prompt(parent: ParentSession, message: str) -> OpenPrompt:
         asked = parent.open_value(fired[-1].payload.get("asked", [])) if fired else []
     except ValueMissing as problem:
         raise LedgerError(fault("RESUME_INCOMPLETE", f"the prompt cannot be read any more: {problem}")) from None
-    return OpenPrompt(str(text), read_signals(asked), message)
+    flow = event.payload.get("flow")
+    return OpenPrompt(str(text), read_signals(asked), message, None if flow is None else str(flow))
 
 
 def _is_open_run(event: Event, requests: RunRequests) -> bool:

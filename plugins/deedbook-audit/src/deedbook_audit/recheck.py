@@ -29,7 +29,7 @@ from .facts import FoldedFacts
 from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
 from .rederive import LATE_PREFIX, Rederived, Rejudger, compare, find_recorded_answer, read_answers
 from .report import Decisions, Failure, Findings
-from .subjects import rejudge_subject
+from .subjects import judge_subject_again
 
 CharterSource: TypeAlias = Callable[[str], Bindings | InvalidCharter | str]
 """Returns a charter by its digest, bound to judge; a text says why it is not available here."""
@@ -166,11 +166,7 @@ class _SessionCheck:
         self._compare(call, rederived)
 
     def _check_subject(self, subject: RecordedSubject, judge: Rejudger) -> None:
-        caller = judge.get_caller(subject)
-        if caller is None:
-            self._unknown[subject.why or UNKNOWN_CALLER] += 1
-            return
-        found = rejudge_subject(subject, judge.bindings, caller)
+        found = judge_subject_again(judge, subject)
         bound = judge.bindings.subjects.get(subject.policy, {}).get(subject.name)
         if bound is not None and not bound.gate.pure:
             self._from_record[_describe_gate(judge.bindings, bound.gate)] += 1

@@ -1,18 +1,22 @@
 """Derives recorded decisions about subjects again, under any charter; pure: only pure gates are asked."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from deedbook.contract import Decision, Failed
 from deedbook.format.canonical import decode, encode
+from deedbook.format.files import Folder
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.gates import RANK
 from deedbook.policy.subjects import BoundSubject, answer_subject, encode_subject, gate_record, subject_case
 
-from .recorded import RecordedSubject
-from .rederive import LATE, LATE_PREFIX, describe_unknown
+from .calls import read_decisions
+from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
+from .rederive import LATE, LATE_PREFIX, RejudgedCall, Rejudger, describe_unknown
 
 SubjectChange: TypeAlias = Literal["same", "looser", "tighter", "changed", "missing", "undetermined"]
 
@@ -41,7 +45,7 @@ def rejudge_subject(recorded: RecordedSubject, bindings: Bindings, caller: Calle
         raw = encode_subject(bound, recorded.value)
     except Failed as problem:
         return RejudgedSubject(recorded, "missing", str(problem))
-    answer = _answer(recorded, bound, raw, caller)
+    answer = _answer(recorded, bound, raw, caller, bindings.enforcement)
     if answer is None:
         return RejudgedSubject(recorded, "undetermined", describe_unknown(bound.gate))
     if isinstance(answer, str):
@@ -53,7 +57,25 @@ def rejudge_subject(recorded: RecordedSubject, bindings: Bindings, caller: Calle
     return RejudgedSubject(recorded, change, str(record.get("reason", "")), record)
 
 
-def _answer(recorded: RecordedSubject, bound: BoundSubject, raw: bytes, caller: Caller) -> Decision | str | None:
+def judge_subject_again(judging: Rejudger, recorded: RecordedSubject) -> RejudgedSubject:
+    """Judge a recorded subject again under the charter of *judging*."""
+    caller = judging.get_caller(recorded)
+    if caller is None:
+        return RejudgedSubject(recorded, "undetermined", recorded.why or UNKNOWN_CALLER)
+    return rejudge_subject(recorded, judging.bindings, caller)
+
+
+def rejudge_decisions(ledger: Path, bindings: Bindings) -> Iterator[RejudgedCall | RejudgedSubject]:
+    """Judge every call and every subject of a session's file *ledger* again, as `rederive.rejudge` does."""
+    judging = Rejudger(bindings)
+    with Folder.at(ledger.parent) as folder, folder.open(ledger.name) as file:
+        for each in read_decisions(file, str(ledger), folder, bindings.reads):
+            yield judging(each) if isinstance(each, RecordedCall) else judge_subject_again(judging, each)
+
+
+def _answer(
+    recorded: RecordedSubject, bound: BoundSubject, raw: bytes, caller: Caller, enforcement: str
+) -> Decision | str | None:
     """Return the answer of a pure gate, or that of the record; a text says why a pure gate cannot be asked."""
     gate, line = bound.gate, recorded.line
     if not gate.pure:
@@ -65,8 +87,7 @@ def _answer(recorded: RecordedSubject, bound: BoundSubject, raw: bytes, caller: 
     missing = sorted(gate.reads - facts.keys())
     if missing:
         return f"policy {gate.id} reads {missing[0]}, which is not recorded"
-    session = recorded.session
-    case = subject_case(bound, raw, caller, session.enforcement, session.id, recorded.ts, facts)
+    case = subject_case(bound, raw, caller, enforcement, recorded.session.id, recorded.ts, facts)
     return answer_subject(bound, _frozen_clock, case)
 
 

@@ -7,7 +7,7 @@ in the fewest steps; only a failing line is examined closely, to find the rule t
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 import attrs
 
@@ -68,9 +68,7 @@ def verify_file(
             return run.hashes()
         if jobs > 1 and (found := run.read_in_parallel(folder, where, approvers, jobs)):
             return found
-        digest = _charter_of(opening)
-        own = declared(digest) if digest else UNDECLARED
-        return run.full(folder, schemas, own, declared, approvers)
+        return run.full(folder, schemas, declared, _charter_of(opening), approvers)
 
 
 @attrs.frozen
@@ -90,19 +88,15 @@ class _Run:
         return self._report(lines.torn, "unknown", Part(), ("template, canonical form and structure were not checked",))
 
     def full(
-        self,
-        folder: Folder,
-        schemas: Schemas,
-        own: Mapping[str, Validator] | None,
-        declared: Declared,
-        approvers: Approvers | None,
+        self, folder: Folder, schemas: Schemas, declared: Declared, charter: str, approvers: Approvers | None
     ) -> Report:
-        """Check every line; *own* are the event types of a session's charter, *declared* finds those of others."""
         families: set[str] = set()
+        types = declared(charter) if charter else UNDECLARED
+        known = types is not None
         granted = read_granted_families()
         lines, stored, meaning = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
         structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
-        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, own)
+        headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, types)
         for number, head, rest in self.chain.links(lines):
             fields = headers.read(number, head, rest)
             if fields:
@@ -114,8 +108,12 @@ class _Run:
                 if kind == "ledger.charter" and self.chain.workspace:
                     payloads.declare(_declared_by(value, declared))
                 structure.check(number, kind, span, parent, ts, value)
+                if kind == "session.resumed" and isinstance(value, dict):
+                    types = declared(str(value.get("charter")))
+                    known = known and types is not None
+                    payloads.use_charter(types)
         report = self._finish(structure, meaning, payloads.sealed, lines.torn)
-        return _with_families(report, families, known=payloads.known) if families else report
+        return _with_families(report, families, known=known and payloads.known) if families else report
 
     def read_in_parallel(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
         """Verify a large ledger with *jobs* processes; ``None`` if it is small, or not sound."""
@@ -191,9 +189,16 @@ def _declared_by(payload: Any, declared: Declared) -> Mapping[str, Validator] | 
     return declared(digest) if isinstance(digest, str) else None
 
 
+RULED: Final = frozenset({"workflow"})
+"""The families of event types that charters declare and that have rules of their own here."""
+
+
 def _with_families(report: Report, families: Collection[str], *, known: bool) -> Report:
     """Return *report* with what was not checked of the events of plugins."""
-    names = ", ".join(sorted(families))
+    unruled = sorted({*families} - RULED if known else families)
+    if not unruled:
+        return report
+    names = ", ".join(unruled)
     note = f"events of plugins: the rules of {names} were not checked"
     more = "" if known else ", nor their payloads: the charter that declares them is not at hand"
-    return attrs.evolve(report, notes=(*report.notes, note + more), families=tuple(sorted(families)))
+    return attrs.evolve(report, notes=(*report.notes, note + more), families=tuple(unruled))

@@ -1,7 +1,7 @@
-"""Policy tests: calls described in YAML and decided by the real judge without I/O, and the rules that they cover.
+"""Policy tests: calls and subjects in YAML, decided by the real judge without I/O, and the rules that they cover.
 
-A file ends in ``.test.yaml`` and stands beside the policies (``schemas/policy_test_v1.json``). Policies are enforced
-here even where the workspace only observes. Hooks run only on request, and only pure ones.
+A file ends in ``.test.yaml`` and stands beside the policies (``schemas/policy_test_v1.json``, ``policy_test_v2.json``).
+Policies are enforced here even where the workspace only observes. Hooks run only on request, and only pure ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.charter.policies import reachable_rules
-from deedbook.contract import Decision, Object, Principal
+from deedbook.contract import Decision, Failed, Object, Principal
 from deedbook.contract.facts import empty_facts
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
@@ -21,6 +21,7 @@ from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller
 from deedbook.policy.gates import BoundGate, decision_source, merge
 from deedbook.policy.judge import DecisionContext, Verdict, judge
+from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceTree
 
@@ -35,12 +36,20 @@ _REFUSED_BEFORE_POLICIES: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """One case: a call, its caller and facts, and the expected outcome; *place* is ``file:line``."""
+    """One case: a call, its caller and facts, and the expected outcome; *place* is ``file:line``.
+
+    With *subject* it is about that subject with the *value*, which *policy* judges, and the expected *signals* must be
+    among those of the decision.
+    """
 
     name: str
     place: str
-    ability: str
     expect: str
+    ability: str = ""
+    subject: str = ""
+    policy: str = ""
+    value: Object = attrs.field(factory=dict)
+    signals: Object = attrs.field(factory=dict)
     args: Object = attrs.field(factory=dict)
     principal: str = "local"
     roles: tuple[str, ...] | None = None
@@ -67,9 +76,11 @@ class CaseResult:
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         case = self.case
+        subject = {"policy": case.policy, "subject": case.subject} if case.subject else {}
         return {
-            "name": case.name, "place": case.place, "ability": case.ability, "expect": case.expect, "got": self.got,
-            "ok": not self.problem, "problem": self.problem, "reason": self.reason, "by": dict(self.decided_by),
+            "name": case.name, "place": case.place, "ability": case.ability, **subject, "expect": case.expect,
+            "got": self.got, "ok": not self.problem, "problem": self.problem, "reason": self.reason,
+            "by": dict(self.decided_by),
         }  # fmt: skip
 
 
@@ -86,9 +97,10 @@ class RuleCoverage:
 def read_cases(tree: SourceTree, path: str, schemas: Schemas) -> list[Case]:
     """Return the cases of one file. Raises `SourceError` with every fault of the file."""
     document = tree.yaml(path)
-    found = schemas.interpreted("policy_test_v1").violations(document.value)
-    raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
     said: Any = document.value
+    is_second = isinstance(said, Mapping) and said.get("schema_version") == "v2"
+    found = schemas.interpreted("policy_test_v2" if is_second else "policy_test_v1").violations(said)
+    raise_all(SourceError, (_fault(document, each.path, each.message, each.pointer) for each in found))
     cases = [_case(body, document.line(join_pointer("cases", index))) for index, body in enumerate(said["cases"])]
     raise_all(SourceError, _duplicate_names(cases))
     return cases
@@ -120,6 +132,8 @@ def _duplicate_names(cases: Iterable[Case]) -> Iterator[DomainError]:
 
 def run_case(bindings: Bindings, case: Case, *, hooks: bool = False) -> CaseResult:
     """Judge a case. With *hooks*, pure hooks run too."""
+    if case.subject:
+        return _run_subject(bindings, case)
     unknown = _unknown(bindings, case)
     bound = bindings.abilities.get(case.ability)
     if unknown or bound is None:
@@ -135,6 +149,61 @@ def run_case(bindings: Bindings, case: Case, *, hooks: bool = False) -> CaseResu
     except IntakeError as problem:
         return CaseResult(case=case, got="", reason="", decided_by={}, problem=f"no such call can be made: {problem}")
     return _result(case, verdict)
+
+
+def _run_subject(bindings: Bindings, case: Case) -> CaseResult:
+    """Judge a case about a subject."""
+
+    def fail(why: str) -> CaseResult:
+        return CaseResult(case=case, got="", reason="", decided_by={}, problem=why)
+
+    try:
+        bound = find_subject(bindings.subjects, case.policy, case.subject)
+        if not bound.gate.pure:
+            return fail(f"policy {case.policy!r} is not pure, so that it cannot be tested")
+        raw = encode_subject(bound, case.value)
+    except Failed as problem:
+        return fail(f"no policy was asked: {problem} [{problem.code}]")
+    caller, facts = _caller(bindings, case), _facts(case)
+    asked = subject_case(bound, raw, caller, "enforce", SESSION, case.now, facts)
+    decision = answer_subject(bound, lambda: 0.0, asked)
+    return CaseResult(
+        case=case,
+        got=decision.outcome,
+        reason=decision.reason,
+        decided_by=decision_source(bound.gate, decision),
+        problem=_subject_problem(case, bound.gate, decision),
+        decided=((case.policy, _rule(decision)),) if "unclear" not in decision.signals else (),
+    )
+
+
+def _subject_problem(case: Case, gate: BoundGate, decision: Decision) -> str:
+    if decision.outcome != case.expect:
+        return f"expected {case.expect}, got {decision.outcome}"
+    if case.rule is not None and not _is_rule(case.rule, gate, decision):
+        return f"expected rule {case.rule} to decide, got {_rule_label(gate, decision)}"
+    for name, value in case.signals.items():
+        if name not in decision.signals or decision.signals[name] != value:
+            told = canonical.encode(dict(decision.signals)).decode()
+            return f"expected the signal {name} = {canonical.encode(value).decode()}, got {told}"
+    return _reason_problem(case, decision.reason)
+
+
+def _reason_problem(case: Case, reason: str) -> str:
+    if case.reason is not None and case.reason not in reason:
+        return f"expected a reason with {case.reason!r}, got {reason!r}"
+    return ""
+
+
+def _facts(case: Case) -> dict[str, Any]:
+    """Return the facts of a case; those that it leaves out are as at the beginning of a session."""
+    start: dict[str, Any] = {
+        "session.calls": {},
+        "session.usage": {},
+        "session.started": case.now,
+        "context.state": None,
+    }
+    return {**start, **case.facts}
 
 
 def _unknown(bindings: Bindings, case: Case) -> str:
@@ -158,14 +227,7 @@ def _select_gates(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbili
 def _judge_case(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
     raw = bindings.abilities[case.ability].judged_args(canonical.admit(dict(case.args)))
-    start: dict[str, Any] = {
-        **empty_facts(bindings.reads),
-        "session.calls": {},
-        "session.usage": {},
-        "session.started": case.now,
-        "context.state": None,
-    }
-    when = DecisionContext(case.now, SESSION, {**start, **case.facts})
+    when = DecisionContext(case.now, SESSION, {**empty_facts(bindings.reads), **_facts(case)})
     judging = judge(bindings, caller, case.ability, canonical.decode(raw), raw, when, lambda: 0.0)
     try:
         next(judging)
@@ -211,9 +273,7 @@ def _problem(case: Case, verdict: Verdict, reason: str) -> str:
     if case.rule is not None and not any(_is_rule(case.rule, *pair) for pair in _matching_decisions(verdict)):
         told = ", ".join(_rule_label(*pair) for pair in _matching_decisions(verdict)) or "no rule"
         return f"expected rule {case.rule} to decide, got {told}"
-    if case.reason is not None and case.reason not in reason:
-        return f"expected a reason with {case.reason!r}, got {reason!r}"
-    return ""
+    return _reason_problem(case, reason)
 
 
 def _matching_decisions(verdict: Verdict) -> list[tuple[BoundGate, Decision]]:

@@ -42,7 +42,7 @@ _FORMS: Final = {
     "policies": "policy_v1",
     "registry": "ability_v1",
     "hooks.test": "hook_test_v1",
-    "policies.test": "policy_test_v1",
+    "policies.test": "policy_test_v2",
 }
 """The schema of a YAML file, by its place below ``.system``; ``.test`` for the tests beside it."""
 

@@ -108,6 +108,7 @@ class Loop:
                 "constraints": directive["constraints"],
                 "skill": skill.name if skill else None,
                 "abilities": sorted(skill.allowed) if skill else [],
+                "schema_version": "v1",
             }
         )
 

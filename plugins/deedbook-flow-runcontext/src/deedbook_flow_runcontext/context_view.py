@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook import Event, Failed, Json, Object
-from deedbook.format.context import LIVE, RunContext
+from deedbook.format.context import FINDING, LIVE, RunContext
 from deedbook.format.event_text import summary
 from deedbook.format.terminal import short
 
@@ -24,7 +24,17 @@ FINDINGS: Final[Mapping[str, str]] = {
     "review.failed": "feedback",
     "calls.invented": "invented",
 }
-"""Notes that are findings, and the member that has the text."""
+"""Notes that are findings, and the member that has the text; two of them are in older ledgers only."""
+
+TYPED: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "clarification": (
+        "intent",
+        {"constraints": "constraint", "assumptions": "assumption", "questions": "question"},
+    ),
+    "scope": ("skill", {"constraints": "constraint", "includes": "includes", "excludes": "excludes"}),
+    "verification": ("verdict", {"checks": "check"}),
+}
+"""The artifacts with a schema: their main member, and their lists of texts with the title of a row."""
 
 _DECISIONS: Final = ("tool.denied", "approval.requested", "approval.granted", "approval.refused", "approval.expired")
 
@@ -56,7 +66,7 @@ class ContextView:
         yield "source", _show(context.source)
         if context.parent:
             yield "called by", f"run {context.parent}"
-        yield from self._artifact_rows("clarification", "scope")
+        yield from dict.fromkeys(self._artifact_rows("clarification", "scope"))  # the scope repeats constraints
         yield from self._plan_rows()
         if context.attempts > 1:
             yield "attempts", str(context.attempts)
@@ -72,12 +82,16 @@ class ContextView:
     def _artifact_rows(self, *names: str) -> Iterator[tuple[str, ...]]:
         for name in names:
             artifact = getattr(self.context, name)
-            if artifact is not None:
+            if artifact is None:
+                continue
+            if name in TYPED and "schema_version" in artifact:
+                yield from _typed_rows(name, artifact)
+            else:
                 yield name, _show(artifact.get("output", artifact) if name == "report" else artifact)
 
     def _history_rows(self) -> Iterator[tuple[str, ...]]:
         for entry in self.context.log:
-            if entry.event_type != NOTE and entry.event_type not in FINDINGS:
+            if entry.event_type not in (NOTE, FINDING) and entry.event_type not in FINDINGS:
                 yield "note", f"{entry.event_type}: {_show(entry.data)}"
         for event in self._decisions():
             yield "decision", f"event {event.seq} {event.type}: {summary(event)}"
@@ -137,7 +151,9 @@ class ContextView:
 
     def _findings(self) -> Iterator[dict[str, Any]]:
         for entry in self.context.log:
-            if entry.event_type in FINDINGS:
+            if entry.event_type == FINDING:
+                yield {"check": str(entry.data.get("check")), "message": entry.data.get("message")}
+            elif entry.event_type in FINDINGS:
                 yield {"check": entry.event_type, "message": entry.data.get(FINDINGS[entry.event_type])}
             found = entry.data.get("findings")
             for finding in found if isinstance(found, list) else ():
@@ -185,6 +201,19 @@ def difference_rows(found: Iterable[Object]) -> Iterator[tuple[str, ...]]:
     for each in found:
         shown = [_show(each[side]) if side in each else "(absent)" for side in ("left", "right")]
         yield each["pointer"] or "(all)", *shown
+
+
+def _typed_rows(name: str, artifact: Object) -> Iterator[tuple[str, ...]]:
+    """Yield rows for an artifact with a schema: its main member, one row for each text of a list, and the others."""
+    main, lists = TYPED[name]
+    others = {key: value for key, value in artifact.items() if value and key not in (main, *lists, "schema_version")}
+    told = [artifact[main]] if main in artifact else []
+    told += [others] if others else []
+    if told:
+        yield name, "; ".join(map(_show, told))
+    for member, title in lists.items():
+        for text in artifact.get(member) or ():
+            yield title, _show(text)
 
 
 def _describe_step(step: Object, state: str) -> str:

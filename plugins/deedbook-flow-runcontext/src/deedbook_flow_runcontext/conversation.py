@@ -130,7 +130,7 @@ class Conversation:
             self._check_calls(message.get("tool_calls_made", []))
         wrong = check(message) if check else ""
         if wrong:
-            self._note("message.refused", {"role": self.agent.role, "schema": schema, "reason": wrong[:_LONGEST]})
+            self._find("message", wrong, schema=schema)
             raise Failed(MALFORMED, f"the {self.agent.role}'s {schema}: {wrong}")
         return message
 
@@ -140,15 +140,15 @@ class Conversation:
         known = {*made, *(name for name, _ in self._made)}
         invented = [call for call in claimed if call not in known]
         if invented:
-            self._note("calls.invented", {"role": self.agent.role, "invented": invented, "made": made})
-            raise Failed(
-                MALFORMED,
-                f"tool_calls_made names {', '.join(invented)}; the calls made are: {', '.join(made) or 'none'}",
-            )
+            why = f"tool_calls_made names {', '.join(invented)}; the calls made are: {', '.join(made) or 'none'}"
+            self._find("tool_calls_made", why, invented=invented, made=made)
+            raise Failed(MALFORMED, why)
 
-    def _note(self, event_type: str, data: Object) -> None:
+    def _find(self, check: str, message: str, **more: Json) -> None:
+        """Record a finding about a message of the role."""
         if self._context is not None:  # a branch has none
-            self._context.note(event_type, data)
+            found = {"check": check, "level": "error", "message": message[:_LONGEST], "role": self.agent.role}
+            self._context.add_finding({**found, **more})
 
     def _object(self, response: Object, schema: str, failure: Failed) -> None:
         """Tell the role what is wrong, with the hand-off: the last user message always has the whole task."""

@@ -5,13 +5,15 @@ as its last event. From then on, nobody resumes or closes the session in this st
 workspace ledger says that it was received (``ledger.received``). So the older ledger is the beginning of the newer one.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from deedbook.call.pending_calls import withdraw
+from deedbook import Event
+from deedbook.call.pending_calls import principal_of, withdraw
 from deedbook.charter.store import Store
-from deedbook.format.canonical import encode
-from deedbook.format.errors import LedgerError, fault
+from deedbook.format.canonical import digest, encode
+from deedbook.format.errors import BindingError, LedgerError, fault
 from deedbook.format.events import Entry, label
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
@@ -22,6 +24,7 @@ from deedbook.ledger.liveness import session_start_lock
 from deedbook.ledger.recovery import HANDED_OVER, find_handover, refuse_handed_over
 from deedbook.maintenance.closing import write_head
 from deedbook.maintenance.opening import open_ledger
+from deedbook.policy.callers import LOCAL
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.site import Site
@@ -45,17 +48,21 @@ def hand_over(workspace: Workspace, session: str, by: str) -> None:
                 why += f". Let its run stop first: deedbook resume {session}"
             raise LedgerError(fault("RESUME_REFUSED", why))
         events = list(read(Path(state.path, "sessions", session)))
-    if find_handover(events) is not None:
-        refuse_other(workspace.state, session)
-        return
-    payload = {"code": HANDED_OVER, "reason": _REASON, "approval": found.approval or None}
+    asked = [str(event.payload["approval"]) for event in events if event.type == "approval.requested"]
+    if find_handover(events) is None:
+        _append(workspace, session, by, found.approval)
+    else:
+        _refuse_received(workspace.state, session, events)
+    with open_own_ledger(workspace) as own:
+        withdraw(own, asked, _REASON)
+
+
+def _append(workspace: Workspace, session: str, by: str, approval: str) -> None:
+    payload = {"code": HANDED_OVER, "reason": _REASON, "approval": approval or None}
     with open_ledger(Site.of(workspace), session, by) as opened:
         span = opened.ledger.span()
         entry = Entry(label("session.suspended", "user", by), span, opened.ledger.root, encode(payload))
         opened.ledger.append([entry], durable=True)
-    asked = [str(event.payload["approval"]) for event in events if event.type == "approval.requested"]
-    with open_own_ledger(workspace) as own:
-        withdraw(own, asked, _REASON)
 
 
 def is_handed_over(bundle: SessionBundle) -> bool:
@@ -67,10 +74,11 @@ def receive(kernel: Kernel, bundle: SessionBundle, by: str) -> None:
     """Put the session of *bundle* into the state folder of *kernel*, and record that it goes on here.
 
     A session that left this folder earlier is taken back, with what was recorded meanwhile. Raises `LedgerError`:
-    ``BUNDLE_REFUSED`` if the bundle does not hand the session over, if the folder has another record of it, or if it
-    does not know a charter of it. Killed at any moment, it can be called again.
+    ``BUNDLE_REFUSED`` if the bundle does not hand the session over, if the folder has another record of it, or if the
+    workspace does not have its charters and its principal. Killed at any moment, it can be called again.
     """
     _refuse_unknown_charters(kernel, bundle)
+    _refuse_other_principal(kernel, bundle)
     if not is_handed_over(bundle):
         why = (
             f"the bundle was saved without handing session {bundle.session} over, so it can go on where it is. Save "
@@ -94,13 +102,13 @@ def _place(folder: Folder, bundle: SessionBundle) -> None:
     for name, data in bundle.sealed.items():
         folder.replace(f"{SEALED}/{name}", data)
     if not here:
-        folder.replace(LEDGER_FILE, bundle.raw)
+        folder.replace(LEDGER_FILE, bundle.raw, expected="")
         return
     ledger = Ledger.reopen(folder)  # for its lock
     try:
         if find_handover(list(read(Path(folder.path)))) is None:
             raise _refused(f"session {bundle.session} is in this state folder, and was not handed over")
-        folder.replace(LEDGER_FILE, bundle.raw)
+        folder.replace(LEDGER_FILE, bundle.raw, expected=digest(here))
     finally:
         ledger.close()
 
@@ -128,10 +136,21 @@ def _refuse_unknown_charters(kernel: Kernel, bundle: SessionBundle) -> None:
         raise _refused(why)
 
 
-def refuse_other(state: Path, session: str) -> None:
-    """Raise `LedgerError` if *session* goes on here after a handover that was taken back: it is not handed over now."""
+def _refuse_other_principal(kernel: Kernel, bundle: SessionBundle) -> None:
+    """Refuse a session whose principal this workspace does not have: its later calls would have the stated roles."""
     try:
-        refuse_handed_over(state, session, list(read(state / "sessions" / session)))
+        stated = principal_of(bundle.events[0].payload["principal"])
+        known = LOCAL if stated.id == LOCAL.id else kernel.principal(stated.id, via=stated.via)
+    except (BindingError, KeyError, TypeError, AttributeError) as problem:
+        raise _refused(f"the principal of session {bundle.session} is not one of this workspace: {problem}") from None
+    if (stated.roles, stated.on_behalf_of) != (known.roles, known.on_behalf_of):
+        raise _refused(f"the principal {stated.id} of session {bundle.session} has other roles in this workspace")
+
+
+def _refuse_received(state: Path, session: str, events: Sequence[Event]) -> None:
+    """Refuse to hand on a session that was received here and has not gone on: its bundle is in use."""
+    try:
+        refuse_handed_over(state, session, events)
     except LedgerError:
         return
     why = f"session {session} was received and not resumed; go on with it first: deedbook resume {session}"

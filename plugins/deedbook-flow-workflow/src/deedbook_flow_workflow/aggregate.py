@@ -19,11 +19,10 @@ SEVERITIES: Final = ("P0", "P1", "P2", "P3")
 """From the highest severity to the lowest."""
 CLASSES: Final = ("safe_auto", "gated_auto", "manual", "advisory")
 """From the class that anyone may act on to the one that nobody does."""
-ANSWERS: Final = ("allow", "advisory", "deny")
-"""Answers of policies about a finding, from the loosest to the strictest."""
 ROUTES: Final = ("apply", "gated", "manual", "advisory")
 """From the loosest route of a finding to the strictest; each is that of the class in the same place."""
 _WORDS: Final = {"critical": "P0", "major": "P1", "minor": "P2", "info": "P3"}
+_WEIGHTS: Final = {"P0": 1000, "P1": 100, "P2": 10, "P3": 1}
 _STEP: Final = 25
 _CERTAIN: Final = 100
 _MOST_EVIDENCE: Final = 100
@@ -59,10 +58,14 @@ class Coverage:
 
 @attrs.frozen(kw_only=True)
 class FindingAnswer:
-    """A policy's answer about a finding: *outcome*, one of `ANSWERS`, and the *route* that it names, if it does."""
+    """A policy's answer about a finding: *outcome*, the *route* that it names, if it does, and whether it *suppresses*.
+
+    An answer that neither allows, nor advises, nor suppresses leaves the finding to a person.
+    """
 
     outcome: str
     route: str = ""
+    suppresses: bool = False
 
 
 def check_report(report: Report, *, personas: Collection[str], authors: Collection[str]) -> None:
@@ -95,8 +98,8 @@ def build_aggregate(
 ) -> dict[str, Any]:
     """Return the aggregate of merged *findings*, with the *answers* of policies to each.
 
-    A finding that a policy denies is suppressed; one with an advisory answer is of the class ``advisory``. The verdict
-    is ``fail`` if a finding of severity P0 counts, or if nobody reported.
+    A finding with an advisory answer is of the class ``advisory``. The verdict is ``fail`` if a finding of severity P0
+    counts, or if nobody reported.
     """
     counted: list[dict[str, Any]] = []
     suppressed: list[dict[str, Any]] = []
@@ -104,8 +107,8 @@ def build_aggregate(
     for finding in findings:
         said = answers.get(fingerprint(finding), ())
         routed = _apply_answers(finding, said)
-        denied = any(answer.outcome not in ("allow", "advisory") for answer in said)
-        (suppressed if denied else before if finding.get("pre_existing") else counted).append(routed)
+        hidden = any(answer.suppresses for answer in said)
+        (suppressed if hidden else before if finding.get("pre_existing") else counted).append(routed)
     unresolved = sum(finding["severity"] == SEVERITIES[0] for finding in counted)
     told = coverage.as_json()
     silent = told["asked"] > 0 and told["reported"] == 0
@@ -118,6 +121,11 @@ def build_aggregate(
         "p0_unresolved": unresolved,
         "schema_version": "v1",
     }
+
+
+def grade(aggregate: Object) -> int:
+    """Return how good an aggregate is: 0 without findings, less for each finding that counts, by its severity."""
+    return -sum(_WEIGHTS[finding["severity"]] for finding in aggregate["findings"])
 
 
 def fingerprint(finding: Object) -> Fingerprint:
@@ -194,7 +202,7 @@ def _is_same_source(one: _Said, other: _Said) -> bool:
 def _apply_answers(finding: Object, answers: Sequence[FindingAnswer]) -> dict[str, Any]:
     """Return *finding* with the strictest route that policies named, and the class that follows from it."""
     routes = [answer.route for answer in answers if answer.route]
-    routes += [ROUTES[-1] for answer in answers if answer.outcome == "advisory"]
+    routes += [_route_of(answer.outcome) for answer in answers if answer.outcome != "allow"]
     if not routes:
         return dict(finding)
     route = max(routes, key=ROUTES.index)
@@ -204,6 +212,11 @@ def _apply_answers(finding: Object, answers: Sequence[FindingAnswer]) -> dict[st
         "route": route,
         "autofix_class": max((finding["autofix_class"], least), key=CLASSES.index),
     }
+
+
+def _route_of(outcome: str) -> str:
+    """Return the route of a finding with an answer that is no allowance."""
+    return "advisory" if outcome == "advisory" else "manual"
 
 
 def _order(finding: Object) -> tuple[int, Fingerprint]:

@@ -38,6 +38,8 @@ FIELDS: Final[Mapping[str, str]] = {
 """The fields of a pattern, each with the texts that may stand there."""
 
 _FIELD: Final = re.compile(r"[{]([a-z]+)[}]")
+_KEY: Final = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z][a-z0-9_]*")
+"""Keys that mean the same to every reader of YAML without quotes."""
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG: Final = 60
 _ESCAPED: Final = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -108,7 +110,7 @@ def render_file(artifact: Artifact, value: Object) -> bytes:
     """Return the bytes of an artifact's file that holds *value*, which fits the schema."""
     if artifact.pattern.endswith(".json"):
         return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
-    front = "".join(f"{_yaml(key)}: {_yaml(each)}\n" for key, each in value.items())
+    front = "".join(f"{key if _KEY.fullmatch(key) else _yaml(key)}: {_yaml(each)}\n" for key, each in value.items())
     text = _environment().from_string(artifact.template).render(dict(value))
     return f"---\n{front}---\n{text.strip()}\n".encode()
 

@@ -3,17 +3,21 @@
 Personas and artifacts are named as the phases refer to them; a persona's name is that of its skill in the charter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
 import attrs
 
 from deedbook import Object
+from deedbook.contract import AbilityDeclaration
+from deedbook.contract.pointers import join_pointer
 
 AGGREGATE: Final = "review_aggregate_v1"
 """The schema of what the findings of a phase come to."""
 FINDINGS: Final = "findings_v1"
 """The schema of what a persona reports."""
+WRITER: Final = "workflow-artifact"
+"""The flow that writes the files of artifacts, and its ability."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +54,11 @@ class Phase:
     policies: tuple[str, ...]
     body: str
     place: str
+
+    @property
+    def is_review(self) -> bool:
+        """Whether its personas give findings only, so that nobody may review an output of its own here."""
+        return self.output_schema in (None, AGGREGATE, FINDINGS)
 
 
 @attrs.frozen(kw_only=True)
@@ -112,6 +121,32 @@ class Definition:
             "artifacts": {name: attrs.asdict(artifact) for name, artifact in self.artifacts.items()},
             "schemas": dict(self.schemas),
         }
+
+
+def check_settings(declaration: AbilityDeclaration) -> Iterator[tuple[str, str]]:
+    """Yield each name in hand-written settings that leads nowhere; the settings match `SETTINGS`."""
+    said: Any = declaration.settings
+    cycle, phases = said["cycle"], said["phases"]
+    yield from _missing("/with/cycle/entry_phase", [cycle["entry_phase"]], phases, "phase")
+    yield from _missing("/with/cycle/phases", cycle["phases"], phases, "phase")
+    for name, phase in phases.items():
+        at = f"/with{join_pointer('phases', name)}"
+        schemas = [phase[key] for key in ("input_schema", "output_schema") if phase[key] is not None]
+        yield from _missing(f"{at}/next", [phase["next"]] if phase["next"] else [], phases, "phase")
+        yield from _missing(f"{at}/personas", phase["personas"], said["personas"], "persona")
+        yield from _missing(
+            f"{at}/artifact", [phase["artifact"]] if phase["artifact"] else [], said["artifacts"], "artifact"
+        )
+        yield from _missing(f"{at}/output_schema", schemas, said["schemas"], "schema")
+        flows = [phase["flow"], *([WRITER] if phase["artifact"] else [])]
+        yield from _missing(f"{at}/flow", flows, declaration.uses, "ability in uses")
+    for name, artifact in said["artifacts"].items():
+        at = f"/with{join_pointer('artifacts', name)}/schema"
+        yield from _missing(at, [artifact["schema"]], said["schemas"], "schema")
+
+
+def _missing(at: str, names: Iterable[str], known: Container[str], noun: str) -> Iterator[tuple[str, str]]:
+    yield from ((at, f"there is no {noun} {name!r}") for name in names if name not in known)
 
 
 def _tuples(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import attrs
 
 from deedbook.format.errors import DeedbookError
 
+_HEAD: Final = 400
+"""The event type is among the first so many bytes of a line."""
 UNSOUND: Final = 4
 """The exit status for a ledger that is not sound."""
 
@@ -123,18 +125,31 @@ class Ledgers:
 
 
 def types_in(place: Path) -> "DeclaredTypes":
-    """Return the event types that the charter of the session at *place* declares; none for a file elsewhere."""
+    """Return the event types that the charters of the session at *place* declare; none for a file elsewhere.
+
+    A session that was resumed under another charter has several; the last one that declares a type counts.
+    """
     from deedbook.format.families import NOTHING_DECLARED, DeclaredTypes
     from deedbook.format.paths import is_state
-    from deedbook_audit.upcasting.reader import read
 
     state = place.parents[2] if len(place.parents) > 2 else place
     if not is_state(state):
         return NOTHING_DECLARED
+    rows: dict[str, Any] = {}
     with suppress(DeedbookError, OSError):
-        digest = next((event.payload.get("charter") for event in read(place)), None)
-        return DeclaredTypes(_kept(state, str(digest)).get("records", {}))
-    return NOTHING_DECLARED
+        for digest in _charters_of(place):
+            rows.update(_kept(state, digest).get("records", {}))
+    return DeclaredTypes(rows)
+
+
+def _charters_of(place: Path) -> Iterator[str]:
+    """Yield the digests of the charters of a session, reading only the lines that name one."""
+    from deedbook.format.events import split_line
+
+    with place.open("rb") as file:
+        for number, raw in enumerate(file):
+            if not number or b'"event_type":"session.resumed"' in raw[:_HEAD]:
+                yield str(split_line(raw, place=str(place)).event.payload.get("charter"))
 
 
 def _kept(state: Path, digest: str) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.changes import compare
 from deedbook.charter.difference import Difference
+from deedbook.charter.pack_effects import pack_effect, pack_entries
 from deedbook.format.errors import DeedbookError
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bindings_for_judging
@@ -60,9 +60,7 @@ def summarise(workspace: Workspace, catalogue: Catalogue) -> list[PackSummary]:
 
 def _summary(pack: PackSource, document: Mapping[str, Any], catalogue: Catalogue) -> PackSummary:
     offer = catalogue.find("pack", pack.id)
-    own = {section: _own(document, section, pack.label) for section in _SECTIONS}
-    without = {**document, **{section: _others(document, section, own[section]) for section in _SECTIONS}}
-    found = compare(without, document)
+    own = {section: pack_entries(document, section, pack) for section in _SECTIONS}
     return PackSummary(
         name=pack.id,
         distribution=offer.distribution,
@@ -72,20 +70,8 @@ def _summary(pack: PackSource, document: Mapping[str, Any], catalogue: Catalogue
         contains=own,
         rules=sum(len(document["policies"][name]["rules"]) for name in own["policies"]),
         cases=0 if pack.id.startswith(AGENT_PLUGIN) else _count_cases(pack),
-        effect=found,
+        effect=pack_effect(document, pack),
     )
-
-
-def _own(document: Mapping[str, Any], section: str, label: str) -> tuple[str, ...]:
-    """Return the entries of a section of a charter that stand in the pack with this label."""
-    entries: Mapping[str, Any] = document.get(section, {})
-    return tuple(
-        sorted(name for name, entry in entries.items() if str(entry.get("place", "")).startswith(f"{label}: "))
-    )
-
-
-def _others(document: Mapping[str, Any], section: str, own: tuple[str, ...]) -> dict[str, Any]:
-    return {name: entry for name, entry in document.get(section, {}).items() if name not in own}
 
 
 def _count_cases(pack: PackSource) -> int:

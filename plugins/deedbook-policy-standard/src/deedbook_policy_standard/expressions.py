@@ -20,6 +20,7 @@ from deedbook.format.errors import recordable
 from deedbook.format.lint import suggest
 
 from . import cost, networks, syntax
+from .direct import Direct, compile_direct
 from .syntax import Node
 
 Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
@@ -78,15 +79,21 @@ class Expression:
     tree: Node
     certain: bool
     room: int | None
+    direct: Direct | None
     _eval: Any
     _error: Any
 
     def holds(self, sight: "Sight") -> bool:
         """Say whether the condition holds for the subject that *sight* was made of; raises `Unclear`."""
+        if self.direct is not None:
+            answer = self.direct(sight.value)
+            if answer is not None:
+                return answer
         if self.room is not None and sight.units(self.room) > self.room:
             raise Unclear(f"it sees more than {self.room} elements and characters, which is too much work for it")
+        activation = sight.activation
         try:
-            value = self._eval(sight.activation)
+            value = self._eval(activation)
             found = value.value()
         except Exception as problem:  # noqa: BLE001 - the engine reports its errors as RuntimeError, among others
             raise Unclear(_short(str(problem) or type(problem).__name__)) from None
@@ -97,19 +104,37 @@ class Expression:
 
 
 class Sight:
-    """A subject as the expressions of a language see it: made once, and asked by all of them."""
+    """A subject as the expressions of a language see it: made once, and asked by all of them.
 
-    __slots__ = ("_seen", "_units", "activation")
+    What the engine sees is made when an expression first needs the engine.
+    """
 
-    def __init__(self, activation: Any, seen: Mapping[str, Any]) -> None:
-        self.activation = activation
-        self._seen = seen
+    __slots__ = ("_activation", "_language", "_seen", "_subject", "_units")
+
+    def __init__(self, language: "Language", subject: Any) -> None:
+        self._language = language
+        self._subject = subject
+        self._seen: dict[str, Any] = {}
+        self._activation: Any = None
         self._units = 0
 
+    def value(self, name: str) -> Any:
+        """Return the value of a variable."""
+        if name in self._seen:
+            return self._seen[name]
+        return self._seen.setdefault(name, self._language.readers[name](self._subject))
+
+    @property
+    def activation(self) -> Any:
+        """What the engine sees: as much as the expressions of the language use. Raises `Unclear`."""
+        if self._activation is None:
+            self._activation = self._language.activation(self.value)
+        return self._activation
+
     def units(self, enough: int) -> int:
-        """Return the size of what is seen; counting ends above *enough*."""
+        """Return the size of what the engine sees; counting ends above *enough*."""
         if self._units <= enough:
-            self._units = cost.units(self._seen, enough)
+            self._units = cost.units(self._language.used_values(self.value), enough)
         return self._units
 
 
@@ -125,12 +150,12 @@ class Language:
             self._cel: Any = import_module("cel_expr_python.cel")
         except ImportError:
             raise NoEngine from None
-        self._readers = CALL if readers is None else readers
+        self.readers = CALL if readers is None else readers
         kind = self._cel.Type
         any_object = kind.Map(kind.STRING, kind.DYN)
         self._env = self._cel.NewEnv(
             config=self._cel.NewEnvConfigFromYaml(CONFIGURATION),
-            variables={name: any_object if name in objects else kind.DYN for name in self._readers},
+            variables={name: any_object if name in objects else kind.DYN for name in self.readers},
             functions=[_declared(self._cel)],
         )
         self._used: frozenset[str] = frozenset()
@@ -144,7 +169,7 @@ class Language:
             checked = self._env.compile(text)
             tree = syntax.tree(checked.serialize())
         except Exception as problem:  # noqa: BLE001 - as in `Expression.holds`
-            raise Invalid(*_flaws(text, str(problem), tuple(self._readers))) from None
+            raise Invalid(*_flaws(text, str(problem), tuple(self.readers))) from None
         made = checked.return_type()
         if made not in (self._cel.Type.BOOL, self._cel.Type.DYN):
             raise Invalid(Flaw(f"is of type {made.name().lower()}; a condition is true or false"))
@@ -153,18 +178,27 @@ class Language:
         self._used |= {node.name for node in tree.walk() if node.kind == "name"}
         arguments = _arguments(tree)
         self._arguments = None if self._arguments is None or arguments is None else self._arguments | arguments
+        certain = made == self._cel.Type.BOOL
         return Expression(
-            text, tree, made == self._cel.Type.BOOL, _room(text, tree), checked.eval, self._cel.Type.ERROR
+            text, tree, certain, _room(text, tree), compile_direct(tree), checked.eval, self._cel.Type.ERROR
         )
 
     def sight(self, subject: Any) -> Sight:
-        """Return a call, or what else the language reads, as much of it as the expressions use; raises `Unclear`."""
-        seen = {name: self._readers[name](subject) for name in self._used & self._readers.keys()}
+        """Return a call, or what else the language reads, as its expressions see it."""
+        return Sight(self, subject)
+
+    def used_values(self, value_of: Callable[[str], Any]) -> dict[str, Any]:
+        """Return the variables that the expressions use; of the arguments only those that they name."""
+        seen = {name: value_of(name) for name in self._used & self.readers.keys()}
         if self._arguments is not None and "args" in seen:  # a large argument that nobody asks about costs nothing
             args = seen["args"]
             seen["args"] = {name: args[name] for name in self._arguments if name in args}
+        return seen
+
+    def activation(self, value_of: Callable[[str], Any]) -> Any:
+        """Return what the engine sees; raises `Unclear` for values that it cannot hold."""
         try:
-            return Sight(self._env.Activation(seen), seen)
+            return self._env.Activation(self.used_values(value_of))
         except Exception as problem:  # noqa: BLE001 - as in `Expression.holds`
             raise Unclear(_short(str(problem))) from None
 
@@ -191,7 +225,8 @@ def _call(call: Call) -> dict[str, Any]:
     }
 
 
-def _principal(subject: Any) -> dict[str, Any]:
+def read_principal(subject: Any) -> dict[str, Any]:
+    """Return the variable ``principal`` of a call or another subject."""
     who: Principal = subject.principal
     return {"id": who.id, "via": who.via, "roles": sorted(who.roles), "on_behalf_of": who.on_behalf_of}
 
@@ -199,7 +234,7 @@ def _principal(subject: Any) -> dict[str, Any]:
 CALL: Final[Readers] = {
     "args": lambda call: call.args,
     "call": _call,
-    "principal": _principal,
+    "principal": read_principal,
     "role": lambda call: call.role,
     "skill": lambda call: call.skill,
     "facts": lambda call: nested(call.facts),

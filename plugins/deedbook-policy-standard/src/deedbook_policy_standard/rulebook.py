@@ -8,11 +8,13 @@ which no ability takes.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import attrs
+
 from deedbook.contract import Object, PolicyProblem, PolicyTarget
 from deedbook.format.lint import Violation, suggest, violation
 from deedbook.policy.match import AbilityFacts
 
-from .ruleset import Rule, RuleSet, problems
+from .ruleset import Rule, RuleSet, problems, when_problem
 from .vocabulary import flaws, unknown_argument
 
 _MODELS: Final = "model/"
@@ -142,5 +144,4 @@ def _arguments(rule: Rule, abilities: Sequence[PolicyTarget]) -> list[Sequence[O
 
 def _flaws(index: int, rule: Rule, reads: Sequence[str], args: list[Sequence[Object]]) -> Iterator[PolicyProblem]:
     for flaw in flaws(rule.when, args, reads) if rule.when else ():
-        found = violation(("rules", index, "when"), flaw.message)
-        yield PolicyProblem(rule=index, pointer=found.pointer, at=flaw.at, message=str(found))
+        yield attrs.evolve(when_problem(index, flaw), rule=index)

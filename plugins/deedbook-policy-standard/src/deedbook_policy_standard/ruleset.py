@@ -7,7 +7,7 @@ match holds; one that is neither true nor false denies, whatever its rule says t
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -124,8 +124,8 @@ class RuleSet:
         raise_all(BindingError, (fault(each.code, each.message) for each in problems(settings)))
         self._language = _language(settings)
         self.rules = tuple(_compiled(index, rule, self._language) for index, rule in enumerate(settings["rules"]))
-        self._default = _default(settings.get("default", "deny"))
-        self._asked = _default("ask", f"by the ability's tag {ASK_BY_DEFAULT} a person decides")
+        self._default = default_decision(settings.get("default", "deny"))
+        self._asked = default_decision("ask", f"by the ability's tag {ASK_BY_DEFAULT} a person decides")
         self._plans: dict[_Key, Plan] = {}
 
     def __call__(self, call: Call) -> Decision:
@@ -174,12 +174,12 @@ class RuleSet:
                 if step.when.holds(sight):
                     return step.decision
             except Unclear as why:
-                return _unclear(step.decision, why)
+                return unclear_denial(step.decision, why)
         return plan.otherwise
 
 
-def _unclear(decision: Decision, why: Unclear) -> Decision:
-    """Deny, since nobody can tell whether the rule is about the call."""
+def unclear_denial(decision: Decision, why: Unclear) -> Decision:
+    """Return a denial: it is unknown whether the rule of *decision* holds."""
     rule = decision.signals["rule"]
     return Decision("deny", f"rule {rule + 1}: when cannot be decided: {why}", None, {"rule": rule, "unclear": True})
 
@@ -192,7 +192,8 @@ def _compiled(index: int, rule: Object, language: Language | None) -> Rule:
     return Rule(compiled, when, Decision(then, rule.get("reason", said), None, {"rule": index}))
 
 
-def _default(outcome: Outcome, why: str = "") -> Decision:
+def default_decision(outcome: Outcome, why: str = "") -> Decision:
+    """Return the decision of a policy none of whose rules holds."""
     return Decision(outcome, "" if outcome == "allow" else f"no rule matches; {why or f'the default is {outcome}'}")
 
 
@@ -215,7 +216,7 @@ def problems(settings: Any) -> Iterator[PolicyProblem]:
     for index, rule in rules:
         if "match" in rule:
             yield from _match_problems(rule["match"], ("rules", index, "match"))
-    yield from _when_problems(rules)
+    yield from when_problems(rules, Language)
     if not shape:
         yield from _doubles(rules)
 
@@ -228,26 +229,28 @@ def _match_problems(body: Any, at: Steps) -> Iterator[PolicyProblem]:
         yield from (PolicyProblem(code=each.code, message=each.message, pointer=pointer) for each in refused.errors)
 
 
-def _when_problems(rules: list[tuple[int, Object]]) -> Iterator[PolicyProblem]:
+def when_problems(rules: list[tuple[int, Object]], language_of: Callable[[], Language]) -> Iterator[PolicyProblem]:
+    """Yield what is wrong with the conditions of rules, each with its index, as far as they compile alone."""
     conditions = [(index, rule["when"]) for index, rule in rules if _is_condition(rule.get("when"))]
     try:
-        language = Language() if conditions else None
+        language = language_of() if conditions else None
     except NoEngine:
         for index, _ in conditions:
-            yield _when_problem(index, Flaw(NO_ENGINE), "NOT_AVAILABLE")
+            yield when_problem(index, Flaw(NO_ENGINE), "NOT_AVAILABLE")
         return
     for index, text in conditions:
         try:
             language.compile(text)  # type: ignore[union-attr] # there is one where there are conditions
         except Invalid as invalid:
-            yield from (_when_problem(index, flaw) for flaw in invalid.flaws)
+            yield from (when_problem(index, flaw) for flaw in invalid.flaws)
 
 
 def _is_condition(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= LONGEST
 
 
-def _when_problem(index: int, flaw: Flaw, code: str = "BINDING_INVALID") -> PolicyProblem:
+def when_problem(index: int, flaw: Flaw, code: str = "BINDING_INVALID") -> PolicyProblem:
+    """Return a flaw in the condition of a rule as a problem with its place."""
     found = violation(("rules", index, "when"), flaw.message)
     return PolicyProblem(code=code, message=str(found), pointer=found.pointer, at=flaw.at)
 

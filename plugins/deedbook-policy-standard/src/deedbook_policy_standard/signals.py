@@ -43,7 +43,7 @@ class SignalLanguage:
         return Signal(expression, self)
 
     def view(self, values: Mapping[str, Any]) -> View:
-        """Return *values* for the signals compiled so far; raises `Unclear` for values that CEL cannot hold."""
+        """Return *values* for the signals of this language."""
         return self._language.sight({name: values.get(name) for name in self._variables})
 
 

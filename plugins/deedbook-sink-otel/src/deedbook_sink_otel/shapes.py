@@ -312,6 +312,7 @@ class SpanShapes:
             ids = [_get_text(each, who) for each in asked if isinstance(each, dict)] if isinstance(asked, list) else []
             attributes |= {"deedbook.decision": _get_text(payload, "decision"), f"deedbook.{who}.ids": ids}
             attributes |= {"deedbook.hook.event": payload.get("event")} if who == "hook" else {}
+            attributes |= {"deedbook.policy.subject": _get_text(_get_object(payload, "subject"), "name")}
             ability = payload.get("ability")
             if isinstance(ability, str) and payload.get("event", "PreToolUse") == "PreToolUse":
                 decision = self._decisions.setdefault((event.parent, ability), {"decisions": []})
@@ -329,7 +330,7 @@ class SpanShapes:
             return {}
         decisions = decision.pop("decisions")
         return (
-            {"deedbook.decision": max(decisions, key=lambda decision: _RANK.get(decision, 3)), **decision}
+            {"deedbook.decision": max(decisions, key=lambda decision: _RANK.get(decision, len(_RANK))), **decision}
             if decisions
             else decision
         )
@@ -345,7 +346,7 @@ class SpanShapes:
 
 _PLACES: Final = ("rule", "place")
 _GATE_EVENTS: Final[Mapping[str, str]] = MappingProxyType({"hook.fired": "hook", "policy.check": "policy"})
-_RANK: Final[Mapping[str, int]] = MappingProxyType({"allow": 0, "transform": 1, "ask": 2, "deny": 3})
+_RANK: Final[Mapping[str, int]] = MappingProxyType({"allow": 0, "advisory": 1, "transform": 2, "ask": 3, "deny": 4})
 
 
 def _get_text(payload: Object, name: str) -> str:

@@ -55,11 +55,12 @@ class Asked:
     """One question to a hook or a policy, and its answer: *decides*, for the reason *because* (a part of its text).
 
     About a call: the *ability*'s *args*, *effects*, *tags*, and *roles* of who asks; *result* is what the ability gives
-    (default: its arguments). About a *prompt*; about the *subject* that a flow fires; about an end that was *ok*.
+    (default: its arguments). About a *prompt*; about the *subject* that a flow fires; about an end that was *ok*. A
+    policy kind with subjects is asked *about* one of them, by its name; *subject* is its value.
     *gives* is what goes on instead: the arguments or the prompt after a transform, or the result that the caller sees.
     """
 
-    decides: Literal["allow", "transform", "ask", "deny"] = "allow"
+    decides: Literal["allow", "advisory", "transform", "ask", "deny"] = "allow"
     because: str = ""
     gives: Any = ANYTHING
     ability: str = "subject"
@@ -70,6 +71,7 @@ class Asked:
     result: Any = ANYTHING
     prompt: str = "subject"
     subject: Mapping[str, Any] = attrs.field(factory=dict)
+    about: str = ""
     ok: bool = True
 
     def fault(self, answer: Mapping[str, Any]) -> str | None:

@@ -87,7 +87,10 @@ class _GateContract(PluginContract):
 
 
 class PolicyContract(_GateContract):
-    """The contract of a policy kind; `settings` is the body of a policy in YAML, and each case is a call."""
+    """The contract of a policy kind; `settings` is the body of a policy in YAML.
+
+    Each case is a call, or, with ``about``, a subject of the kind.
+    """
 
     kind: ClassVar[str] = "policy"
 
@@ -115,15 +118,25 @@ class PolicyContract(_GateContract):
     def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
         """Declare one policy of the kind."""
         self._abilities(lab)
+        if any(case.about for case in self.cases):
+            lab.flow(_FLOW, self._decide, gives={"type": "object"})
         lab.settings(policies={SUBJECT: {"kind": SUBJECT, **settings, **more}})
 
     def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
-        """Call what each case is about."""
+        """Call what each case is about, or let a flow ask about a subject."""
         for case, session in self._sessions(lab):
             before = len(lab.all("policy.check", session))
-            result = session.call(case.ability, case.args)
-            (event,) = lab.all("policy.check", session)[before:]
+            if case.about:
+                result = session.call(_FLOW, {"about": case.about, "value": dict(case.subject)})
+            else:
+                result = session.call(case.ability, case.args)
+            made = lab.all("policy.check", session)[before:]
+            (event,) = (each for each in made if ("subject" in each.payload) == bool(case.about))
             yield case, _answer(event, "policy"), result
+
+    @staticmethod
+    def _decide(args: Any, run: Any) -> Any:
+        return {"decided": run.decide(SUBJECT, args["about"], args["value"]).decision.outcome}
 
 
 def _is_offered_fact(name: str) -> bool:

@@ -4,9 +4,7 @@ The three rules are those of seed 004: with a context, a flow writes all state t
 it returns the result; it never does both.
 """
 
-import ast
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -20,30 +18,13 @@ from deedbook.format.schema import foreign
 from deedbook.plugins.plugins import Offer, discover, load
 
 from .contract import SUBJECT, PluginContract
-from .imports import is_among, sources
+from .imports import sources
 from .lab import Lab
+from .outside import find_outside
 from .watching import Watch, vars_of
 
 STANDALONE: Final = "standalone-of-the-contract"
 """The id under which the standalone flow stands in the workspaces of its tests."""
-OUTSIDE: Final = frozenset(
-    {
-        "aiohttp", "asyncio.subprocess", "ctypes", "fileinput", "ftplib", "http.client", "httpx", "imaplib",
-        "multiprocessing", "poplib", "pty", "requests", "shutil", "smtplib", "socket", "socketserver", "sqlite3", "ssl",
-        "subprocess", "telnetlib", "tempfile", "urllib.request", "urllib3", "websockets", "xmlrpc.client",
-    }
-)  # fmt: skip
-"""Modules with which code acts outside: a flow acts through the door."""
-
-_CALLS: Final = frozenset(
-    {
-        "open", "popen", "system", "fork", "read_bytes", "read_text", "write_bytes", "write_text", "unlink", "rmdir",
-        "mkdir", "makedirs", "touch", "symlink_to", "hardlink_to", "urlopen",
-    }
-)  # fmt: skip
-"""Functions and methods that open files or start programs, by their last name."""
-_BUILTINS: Final = frozenset({"open", "eval", "exec", "__import__", "compile"})
-_STARTS: Final = ("os.exec", "os.spawn", "os.posix_spawn")
 
 
 @attrs.frozen
@@ -155,41 +136,16 @@ class FlowModesContract(PluginContract):
     # --- what a flow may import ---------------------------------------------------------------------------------------
 
     def test_acts_through_the_door_only(self, offer: Offer) -> None:
-        """No module of its distribution imports programs, sockets or HTTP clients, or opens files."""
+        """No module of its distribution imports programs, sockets or HTTP clients, or opens files.
+
+        This finds ordinary code. It is no sandbox: code that hides what it does is not found.
+        """
         found = [each for path in sources(offer) for each in find_outside(path)]
         assert not found, f"{offer}: {'; '.join(found)}; make an ability of it, and call that"
 
     def _all(self) -> Sequence[Mapping[str, Any]]:
         assert self.examples, "give at least one example"
         return self.examples
-
-
-def find_outside(path: Path) -> Iterator[str]:
-    """Yield what the code in a Python file imports or calls that acts outside of the door, with its line."""
-    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-        for name in _outside_names(node):
-            yield f"{path.name}:{node.lineno} {name}"  # type: ignore[attr-defined]
-
-
-def _outside_names(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [f"imports {each.name}" for each in node.names if is_among(each.name, OUTSIDE)]
-    if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-        names = [f"{node.module}.{each.name}" for each in node.names]
-        return [f"imports {name}" for name in names if is_among(name, OUTSIDE)]
-    if isinstance(node, ast.Call):
-        called = _dotted(node.func)
-        last = called.rpartition(".")[2]
-        if called in _BUILTINS or ("." in called and last in _CALLS) or called.startswith(_STARTS):
-            return [f"calls {called}"]
-    return []
-
-
-def _dotted(node: ast.expr) -> str:
-    """Return the name that is called; what stands before a method of an expression is a dot."""
-    if isinstance(node, ast.Name):
-        return node.id
-    return f"{_dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
 
 
 def _call(run: Run, ability: str, args: Mapping[str, Any], results: list[Json]) -> str:

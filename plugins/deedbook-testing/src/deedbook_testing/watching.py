@@ -80,7 +80,7 @@ class Watch:
     def gate(self, plugin: type[Any], audit: Audit) -> type[Any]:
         """Return a hook or a policy kind that is *plugin*; a pure one is asked thrice, twice under *audit*."""
         names = [name for name, method in getmembers(plugin, isroutine) if getattr(method, "deedbook_impl", None)]
-        asked = [*names, *(["__call__"] if "__call__" in dir(plugin) else [])]
+        asked = [*names, *(name for name in ("__call__", "decide") if name in dir(plugin))]
         pure = plugin.spec.pure is True
         methods = {name: self._thrice(getattr(plugin, name), audit, pure=pure) for name in asked}
 

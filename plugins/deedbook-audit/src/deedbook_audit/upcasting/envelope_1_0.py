@@ -40,8 +40,10 @@ def spell(event_type: str, payload: Row, *, session_id: str, trace_id: str, ts: 
 
 def load(line: bytes) -> Row:
     """Return the object in *line*; raises `ValueError` if it is no object, no JSON in UTF-8, or has a duplicate key."""
+    if not line.strip():
+        raise ValueError("no object")
     try:
-        value = json.loads(line.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = _DECODER.decode(line.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
@@ -105,3 +107,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+"""Made once: `json.loads` would make one for each line."""

@@ -41,7 +41,8 @@ def no_charter(_digest: str) -> None:
 class Payloads:
     """The payloads of one ledger: failures of bytes go to *stored*, failures of content to *meaning*.
 
-    *declared* holds validators of event types that a charter added.
+    *declared* holds validators of event types that a charter added; `use_charter` changes it where a session is resumed
+    under another one.
     """
 
     def __init__(
@@ -55,10 +56,14 @@ class Payloads:
         self.sealed = SealedFiles(folder, stored)
         self._schemas = schemas
         self._stored, self._meaning = stored, meaning
+        self._cached: dict[bytes, tuple[str, Any]] = {}
+        self.use_charter(declared)
+
+    def use_charter(self, declared: Mapping[str, Validator] | None) -> None:
+        """Check the event types of plugins in the next lines as *declared*; ``None``: their charter is not at hand."""
         self._validators: dict[str, Validator | None] = dict(declared or {})
         self._known = declared is not None
         self._granted = read_granted_families() if declared is None else {}
-        self._cached: dict[bytes, tuple[str, Any]] = {}
 
     @property
     def known(self) -> bool:
@@ -68,7 +73,7 @@ class Payloads:
     def declare(self, declared: Mapping[str, Validator] | None) -> None:
         """Add the event types of one more charter; ``None`` if it is not at hand."""
         if declared is None:
-            self._known = False
+            self._known, self._granted = False, read_granted_families()
         else:
             self._validators.update(declared)
 

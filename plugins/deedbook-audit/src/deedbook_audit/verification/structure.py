@@ -18,6 +18,8 @@ from deedbook_audit.memory_rules import MemoryRules
 from deedbook_audit.report import Findings
 from deedbook_audit.task_rules import ABOUT as TASKS
 from deedbook_audit.task_rules import TaskRules
+from deedbook_audit.workflow_rules import ABOUT as CYCLES
+from deedbook_audit.workflow_rules import CHECK, WorkflowRules
 
 from .completeness_rules import ABOUT as AUDITED
 from .completeness_rules import CompletenessRules
@@ -36,7 +38,7 @@ _APPROVAL_EVENTS: Final = frozenset(
 )
 _NONE: Final[frozenset[str]] = frozenset()
 _SUSPENSION: Final = frozenset({"session.suspended", "session.resumed"})
-_ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT
+_ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT | CYCLES
 _RULED: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
 WATCHED: Final = _RULED | OUTCOMES.keys()
 """The event types whose payloads are checked here; of the others only the causal fields are."""
@@ -44,6 +46,7 @@ _PLAIN: Final = frozenset(CATALOGUE) - OUTCOMES.keys() - _INTENTS.keys() - {*ROO
 """Event types that begin and end nothing."""
 _SIGNED: Final = "a call that an approver signed for, and no other"
 _ONE_LIFE: Final = "a task that is made once and runs one run at a time"
+_CYCLE: Final = "a cycle that begins, goes from phase to phase and ends, with every decision that it named"
 _IN_TURN: Final = "what was proposed, checked and in turn"
 
 
@@ -69,6 +72,7 @@ class Structure:
         self._completeness = CompletenessRules()
         self._memory = MemoryRules()
         self._fork = ForkRules()
+        self._workflows = WorkflowRules()
         self._outcome: bytes | None = None
         self._is_plain = True
         self._excised: dict[int, str] = {}
@@ -94,6 +98,8 @@ class Structure:
                 self._open[span] = line, kind
         if ts != self._ts:
             self._check_time(line, ts)
+        if kind == CHECK and payload is not None:
+            self._workflows.add_check(span, parent, payload)
         if payload is not None and (kind in _RULED if self._is_plain else kind in WATCHED):
             self._check_rules(line, kind, span, parent, payload)
         elif payload is EXCISED:
@@ -205,6 +211,8 @@ class Structure:
             yield "task", _ONE_LIFE, self._tasks.check_excised(kind, span, parent)
         if kind in REMEMBERED:
             yield "memory", _IN_TURN, self._memory.check_excised(kind, span, parent)
+        if kind in CYCLES:
+            yield "audit", _CYCLE, self._workflows.check(kind, parent, None)
 
     def _run_rules(
         self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any
@@ -224,6 +232,8 @@ class Structure:
         if kind in DESCENT and "session" not in excised:
             wanted = "a fork that says where it comes from, and serves what was recorded there"
             yield "fork", wanted, self._fork.check(kind, parent, self._root, self._outcome, payload)
+        if kind in CYCLES:
+            yield "audit", _CYCLE, self._workflows.check(kind, parent, payload)
         if kind in AUDITED:
             yield "audit", "a record of all that happened", self._completeness.check(line, kind, parent, payload)
 

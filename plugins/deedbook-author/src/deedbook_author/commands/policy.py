@@ -50,7 +50,7 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
     if not policies:
         say("no policies are declared; add one in .system/policies/")
     table(
-        (name, entry["plugin"][1], _count(entry["rules"], "rule"), _count(fits[name], "ability"), entry["place"])
+        (name, entry["plugin"][1], _count(entry["rules"], "rule"), _judged(entry, fits[name]), entry["place"])
         for name, entry in policies
     )
     for each in never:
@@ -64,8 +64,17 @@ def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dic
     rules = entry["settings"]["rules"] if lists_rules(entry) else []
     told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}
             for place, rule in zip(entry["rules"], rules, strict=False)]  # fmt: skip
+    subjects = {"subjects": sorted(entry["subjects"])} if entry.get("subjects") else {}
     return {"id": name, "kind": entry["plugin"][1], "place": entry["place"], "abilities": list(fits),
-            "reads": entry["reads"], "rules": told}  # fmt: skip
+            "reads": entry["reads"], "rules": told, **subjects}  # fmt: skip
+
+
+def _judged(entry: "Mapping[str, Any]", fits: "Sequence[str]") -> str:
+    """Return what a policy is asked about: its abilities, and the subjects of its kind."""
+    from deedbook.policy.fitting import judges_calls
+
+    calls = [_count(fits, "ability")] if judges_calls(entry) else []
+    return ", ".join([*calls, *entry.get("subjects", ())])
 
 
 def _idle(each: "PolicyNote", rule: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def show(asked: GlobalOptions, session: str, run: str | None) -> int:
     return found.print(found.choose(run), json=asked.json)
 
 
-@command.command("save", short_help="Write a run of SESSION to the file BUNDLE, from which it can go on elsewhere.")
+@command.command("save", short_help="Save a run of SESSION as the file BUNDLE.")
 @session_argument
 @bundle_argument
 @run_option
@@ -105,7 +105,7 @@ def save(
     return 0
 
 
-@command.command("load", short_help="Check BUNDLE, take its session in if it is not here, and show its context.")
+@command.command("load", short_help="Check the file BUNDLE, or take its session in.")
 @bundle_argument
 @click.option("--session", metavar="SESSION", help="The session of a bundle of version 2, which does not name it.")
 @click.option("--check", is_flag=True, help="Only check BUNDLE; take nothing in.")
@@ -245,12 +245,14 @@ class _Loading:
 
     def load(self, *, check: bool, take_back: bool) -> int:
         """Check it, or take its session in; print its context, and return the exit status."""
+        if check and (take_back or self.principal is not None):
+            raise click.UsageError("--check records nothing; leave it out, or leave out --take-back and --as")
         if not self.is_here and check:
             return self._print_alone()
-        if not self.is_here or self._is_longer() or take_back:
-            if check:
-                raise click.UsageError("--check takes nothing in; leave it out, or leave out --take-back")
+        if not check and (not self.is_here or take_back or self._is_longer()):
             return self._receive()
+        if self.principal is not None:
+            raise click.UsageError("the session is here and nothing is recorded; leave out --as")
         here = _Session(self.asked.workspace, self.found.session)
         context = here.contexts.get(self.found.run)
         if not here.has(self.found) or context is None or context != self.found.context:

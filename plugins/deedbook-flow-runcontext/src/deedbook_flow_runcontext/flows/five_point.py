@@ -63,6 +63,8 @@ _GIVES: Final = {
     "additionalProperties": False,
 }
 
+_ARTIFACTS: Final = {"clarify": "clarification_v1", "scope": "scope_v1"}
+
 
 @attrs.frozen
 class Point:
@@ -180,6 +182,20 @@ def _object(value: Any, member: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {} if value is None else {member: value}
 
 
+def _as_artifact(point: Point) -> Object:
+    """Return the artifact of *point*, typed; one of another form stands under ``given``."""
+    if point.name == "plan":
+        return point.artifact if not _find_violation(point.artifact, _plan_schema(point.artifact)) else _given(point)
+    typed = {**point.artifact, "schema_version": "v1"}
+    if point.name == "scope":
+        typed = {"constraints": [], **typed}
+    return typed if not _find_violation(typed, _ARTIFACTS[point.name]) else _given(point)
+
+
+def _given(point: Point) -> Object:
+    return {"given": dict(point.artifact)}
+
+
 class _FivePoint:
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         texts = {name: tuple(settings.get(name, ())) for name in ("constraints", "criteria")}
@@ -204,7 +220,7 @@ class FivePoint(_FivePoint):
         evidence: Object = {}
         for point in self._protocol.audit(run, args):
             if point.name in stages:
-                stages[point.name](point.artifact)
+                stages[point.name](_as_artifact(point))
             elif point.name == "execute":
                 context.begin_execution()
                 report = None if _find_violation(point.artifact, "worker_report_v1") else point.artifact
@@ -212,12 +228,14 @@ class FivePoint(_FivePoint):
                 evidence = point.artifact
                 if report is not None:
                     context.verify(report)
-            context.note(NOTE, point.as_json())
+            context.note(NOTE, {"point": point.name, "passed": point.passed})
+            for finding in point.findings:
+                context.add_finding({**finding.as_json(), "point": point.name})
             refused += [each.message for each in errors(point.findings)]
         if refused:
             context.fail("; ".join(refused)[:2000])
         else:
-            context.complete({"verdict": "pass", **evidence})
+            context.complete({**evidence, "verdict": "pass", "schema_version": "v1"})
 
 
 class FivePointAudit(_FivePoint):

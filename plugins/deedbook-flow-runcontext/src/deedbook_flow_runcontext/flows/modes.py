@@ -60,6 +60,11 @@ class ResultRecords:
         return [data for each, data in self._records if each == record_type]
 
 
+def build_clarification(intent: str, **more: Json) -> dict[str, Any]:
+    """Return a ``clarification_v1`` without constraints; *more* are members of the flow's own."""
+    return {"intent": intent or "(nothing)", "constraints": [], **more, "schema_version": "v1"}
+
+
 def build_report(output: str, *, completed: list[str], calls: list[str]) -> dict[str, Any]:
     """Return a ``worker_report_v1``."""
     return {"output": output, "steps_completed": completed, "tool_calls_made": calls, "schema_version": "v1"}

@@ -18,7 +18,16 @@ import attrs
 
 from deedbook import Failed, HandlerSpec, Host, Object, Run
 
-from .modes import PROMPT, ContextRecords, Records, ResultRecords, build_chain, build_report, describe_value
+from .modes import (
+    PROMPT,
+    ContextRecords,
+    Records,
+    ResultRecords,
+    build_chain,
+    build_clarification,
+    build_report,
+    describe_value,
+)
 
 NOTE: Final = "ooda_cycle"
 """The type of the record of one cycle."""
@@ -128,7 +137,7 @@ class Ooda(_Ooda):
     def __call__(self, args: Object, run: Run) -> None:
         """Run the loop in the context."""
         context = run.context
-        context.clarify({"intent": args["prompt"]})
+        context.clarify(build_clarification(args["prompt"]))
         context.plan(build_chain(self._loop.abilities))
         context.begin_execution()
         records = ContextRecords(run)
@@ -140,7 +149,7 @@ class Ooda(_Ooda):
         calls = [f"{ability}:{each['cycle']}" for each in cycles for ability in self._loop.abilities.values()]
         output = describe_value(cycles[-1]["act"])
         context.verify(build_report(output, completed=list(self._loop.abilities), calls=calls))
-        context.complete({"verdict": "pass", "cycles": len(cycles)})
+        context.complete({"verdict": "pass", "cycles": len(cycles), "schema_version": "v1"})
 
 
 class OodaResult(_Ooda):

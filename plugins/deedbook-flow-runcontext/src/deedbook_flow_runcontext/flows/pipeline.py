@@ -12,7 +12,16 @@ import attrs
 
 from deedbook import HandlerSpec, Host, Object, Run
 
-from .modes import PROMPT, ContextRecords, Records, ResultRecords, build_chain, build_report, describe_value
+from .modes import (
+    PROMPT,
+    ContextRecords,
+    Records,
+    ResultRecords,
+    build_chain,
+    build_clarification,
+    build_report,
+    describe_value,
+)
 
 NOTE: Final = "pipeline_stage"
 """The type of the record of one stage: ``{stage, ok, result}``."""
@@ -77,24 +86,24 @@ class Pipeline(_Pipeline):
     def __call__(self, args: Object, run: Run) -> None:
         """Run the pipeline in the context."""
         context, records = run.context, ContextRecords(run)
-        failed = self._pipeline.run(run, args["prompt"], records, lambda stage: self._begin(run, stage))
+        failed = self._pipeline.run(run, args["prompt"], records, lambda stage: self._begin(run, args["prompt"], stage))
         if failed:
             context.fail(failed[:2000])
             return
         made = {each["stage"]: each["result"] for each in records.read(NOTE)}
         calls = [f"{self._pipeline.abilities[stage]}:{stage}" for stage in made]
         context.verify(build_report(describe_value(made["execute"]), completed=list(made), calls=calls))
-        context.complete({"verdict": "pass", "stages": len(made)})
+        context.complete({"verdict": "pass", "stages": len(made), "schema_version": "v1"})
 
-    def _begin(self, run: Run, stage: str) -> None:
+    def _begin(self, run: Run, prompt: str, stage: str) -> None:
         """Move the context to the state in which *stage* runs."""
         context = run.context
         at = STAGES.index(stage)
         made = {entry.data["stage"]: entry.data["result"] for entry in context.read().log}
         if at > STAGES.index("analyze") and context.state == "CREATED":
-            context.clarify({"result": made.get("analyze")})
+            context.clarify(build_clarification(prompt, result=made.get("analyze")))
         if at > STAGES.index("bridge") and context.state == "CLARIFIED":
-            context.set_scope({"result": made.get("bridge")})
+            context.set_scope({"constraints": [], "result": made.get("bridge"), "schema_version": "v1"})
         if at >= STAGES.index("execute") and context.state == "SCOPED":
             context.plan(build_chain(self._pipeline.abilities))
             context.begin_execution()

@@ -25,7 +25,7 @@ from deedbook_flow_runcontext.compiler import (
 from deedbook_flow_runcontext.conversation import LIMIT_SETTINGS, Conversation, Limits
 from deedbook_flow_runcontext.coverage import check_coverage
 from deedbook_flow_runcontext.execution import PlanExecution, State, StepOutcome
-from deedbook_flow_runcontext.flows.modes import PROMPT
+from deedbook_flow_runcontext.flows.modes import PROMPT, build_clarification
 from deedbook_flow_runcontext.matching import Match, Matcher
 from deedbook_flow_runcontext.plan_check import PlanCheck
 from deedbook_flow_runcontext.plans import upcast
@@ -84,7 +84,7 @@ class PlanAndRun:
         except Failed as failure:
             if failure.code != "BINDING_INVALID":
                 raise
-            run.context.clarify({"intent": prompt, "constraints": []})
+            run.context.clarify(build_clarification(prompt))
             return
         run.context.clarify(conversation.answer("lead_directive_v1"))
 
@@ -94,7 +94,12 @@ class PlanAndRun:
         abilities = [ability.id for ability in run.abilities()]
         constraints = directive.get("constraints", [])
         run.context.set_scope(
-            {"constraints": constraints, "skill": skill.name if skill else None, "abilities": abilities}
+            {
+                "constraints": constraints,
+                "skill": skill.name if skill else None,
+                "abilities": abilities,
+                "schema_version": "v1",
+            }
         )
 
     def _plan(self, run: Run, prompt: str, catalogue: SkillCatalogue) -> None:
@@ -135,10 +140,12 @@ class PlanAndRun:
         report = execution.report()
         findings = check_coverage(plan, report)
         run.context.verify(report)
+        for finding in findings:
+            run.context.add_finding(finding.as_json())
         if findings:
             run.context.fail("; ".join(finding.message for finding in findings))
         else:
-            run.context.complete({"verdict": "pass", "checks": ["coverage"]})
+            run.context.complete({"verdict": "pass", "checks": ["coverage"], "schema_version": "v1"})
 
 
 @attrs.frozen(eq=False)

@@ -12,7 +12,7 @@ import attrs
 from deedbook import Failed, HandlerSpec, Host, Object, Run
 from deedbook_flow_runcontext.findings import quote_names
 
-from .modes import ContextRecords, Records, ResultRecords, build_chain, build_report
+from .modes import ContextRecords, Records, ResultRecords, build_chain, build_clarification, build_report
 
 NOTE: Final = "verdict_routing"
 """The type of the record of one routing: ``{task_id, verdict, tier}``, and where it was stored."""
@@ -119,7 +119,8 @@ class RouteVerdict(_Router):
     def __call__(self, args: Object, run: Run) -> None:
         """Route in the context."""
         context = run.context
-        context.clarify({"task_id": args["task_id"], "verdict": args["verdict"]})
+        intent = f"store the content of task {args['task_id']} by its verdict, {args['verdict']}"
+        context.clarify(build_clarification(intent, task_id=args["task_id"], verdict=args["verdict"]))
         context.plan(build_chain({"route": self._router.propose}))
         context.begin_execution()
         records = ContextRecords(run)
@@ -127,7 +128,7 @@ class RouteVerdict(_Router):
         (made,) = records.read(NOTE)
         calls = [f"{self._router.propose}:route"] if made["stored"] else []
         context.verify(build_report(str(made["tier"]), completed=["route"], calls=calls))
-        context.complete({"verdict": "pass"})
+        context.complete({"verdict": "pass", "schema_version": "v1"})
 
 
 class RouteVerdictResult(_Router):

@@ -1,12 +1,23 @@
-"""Read the workflow files of a workspace."""
+"""The group `deedbook workflow`."""
 
 from typing import Final
 
 import click
 
+from deedbook.cli.common import SuggestingGroup
+from deedbook.cli.output import data_command
+
+from .files import lint, listing, show
+from .runs import resume, run, status
+
 SECTION: Final = "Workspace"
 
 
-@click.group("workflow")
+@data_command
+@click.group("workflow", cls=SuggestingGroup)
 def command() -> None:
-    """Read cycles, phases, policies, personas and artifacts."""
+    """List, show, check and run workflows."""
+
+
+for each in (listing, show, lint, run, status, resume):
+    command.add_command(each)

@@ -73,7 +73,7 @@ class WorkflowFile:
     @property
     def line(self) -> str:
         """``file:line`` of the id."""
-        return self.document.line("/id")
+        return self.document.line("/name" if self.axis == PERSONAS else "/id")
 
     def place(self, *keys: str | int) -> str:
         """Return ``file:line:column`` of the value at *keys*."""

@@ -18,10 +18,10 @@ from deedbook.workspace.declarations import (
     Workspace,
 )
 from deedbook.workspace.trees import SourceReader, SourceTree
-from deedbook_flow_workflow.definition import Definition
+from deedbook_flow_workflow.definition import WRITER, Definition
 
 from .cycles import CycleCompiler
-from .files import CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
+from .files import ARTIFACTS, CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
 from .personas import PersonaSource, read_personas
 
 FLOW: Final = "workflow"
@@ -63,8 +63,20 @@ class WorkflowRegistry(FeatureSection):
                 summary=definition.cycle.title,
                 handler={"flow": FLOW},
                 settings=definition.as_settings(),
-                uses=frozenset(phase.flow for phase in definition.phases.values()),
+                uses=_flows_of(definition),
             )
+        writing = next((file for name, file in self.files[ARTIFACTS].items() if self._is_written(name)), None)
+        if writing is not None:
+            yield AbilitySource(
+                id=WRITER,
+                place=writing.line,
+                origin=writing.origin,
+                summary="Write the file of an artifact",
+                handler={"flow": WRITER},
+            )
+
+    def _is_written(self, artifact: str) -> bool:
+        return any(artifact in definition.artifacts for definition in self.definitions.values())
 
     def policies(self) -> Iterator[PolicySource]:
         """Yield the policies in Markdown."""
@@ -110,11 +122,11 @@ class WorkflowRegistry(FeatureSection):
     def _check_flow(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
         name = file.front.get("flow", REVIEW)
         handlers = {ability.id: ability.handler.get("flow") for ability in workspace.abilities.values()}
-        flows = [each for each, handler in handlers.items() if handler not in (None, FLOW)]
+        flows = [each for each, handler in handlers.items() if handler not in (None, FLOW, WRITER)]
         if name in flows:
             return
-        if handlers.get(name) == FLOW:
-            why = f"flow: {name} is a cycle; a phase runs a flow that is none, such as {REVIEW}"
+        if handlers.get(name) in (FLOW, WRITER):
+            why = f"flow: {name} is of workflows itself; a phase runs another flow, such as {REVIEW}"
         elif name in handlers:
             why = f"flow: {name} is no flow; name an ability with handler: {{flow: …}}"
         else:
@@ -126,3 +138,9 @@ class WorkflowRegistry(FeatureSection):
             if name not in workspace.policies:
                 why = f"policies: {name} is not declared{suggest(name, workspace.policies)}"
                 yield fault("SOURCE_INVALID", why, place=file.place("policies", index))
+
+
+def _flows_of(definition: Definition) -> frozenset[str]:
+    """Return the flows that a cycle may use: those of its phases, and the one that writes artifacts."""
+    flows = {phase.flow for phase in definition.phases.values()}
+    return frozenset(flows | {WRITER} if definition.artifacts else flows)

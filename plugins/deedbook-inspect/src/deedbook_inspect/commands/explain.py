@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deedbook.policy.bindings import Bindings
     from deedbook.policy.bound import Caller
     from deedbook.workspace.declarations import Workspace
-    from deedbook_audit.recorded import RecordedCall
+    from deedbook_audit.recorded import RecordedCall, RecordedSubject
     from deedbook_inspect.rejudging.explanation import Explanation, Notes, Step
 
 SECTION: Final = "Workspace"
@@ -34,11 +34,14 @@ UNDETERMINED = 1
 
 @data_command
 @click.command("explain")
-@click.argument("what", metavar="ABILITY|SESSION", shell_complete=completing.abilities)
+@click.argument("what", metavar="ABILITY|SESSION|POLICY", shell_complete=completing.abilities)
 @click.argument("words", nargs=-1, metavar="[SEQ|SPAN | KEY=VALUE...]")
 @args_option
 @click.option("--role", metavar="NAME", help="As this role in a run, on behalf of the principal.")
 @click.option("--skill", metavar="NAME", help="In a run of this skill.")
+@click.option(
+    "--subject", metavar="NAME", help="Explain what POLICY decides about this subject; the words are its value."
+)
 @click.option("--fact", "facts", multiple=True, metavar="NAME=JSON", help="A fact that gates read; may be repeated.")
 @principal_option
 @profile_option
@@ -51,14 +54,16 @@ def command(
     words: tuple[str, ...],
     profile: str | None,
     text: str | None,
+    subject: str | None,
     facts: tuple[str, ...],
     **who: Any,
 ) -> int:
     """Explain step by step what decides about a call of ABILITY, and where the rule is.
 
-    With SEQ or SPAN, explain the decision about that call of SESSION, and whether the current charter decides alike;
-    `deedbook tree --json SESSION` lists the seq and the span of every call. Nothing is recorded and nothing is called.
-    The exit status is 0 if the call is allowed, 3 if not, 1 if the answer depends on a gate that is not pure.
+    With SEQ or SPAN, explain the decision about that call or subject of SESSION, and whether the current charter
+    decides alike; `deedbook tree --json SESSION` lists the seq and the span of every event. With --subject, explain
+    what POLICY decides about a subject. Nothing is recorded and nothing is called. The exit status is 0 if the answer
+    allows or advises, 3 if not, 1 if it depends on a gate that is not pure.
     """
     from deedbook.kernel import bindings_for_judging
     from deedbook.workspace.workspace import read_workspace
@@ -71,6 +76,8 @@ def command(
     with bindings_for_judging(source) as bindings:
         if event is not None:
             return _explain_recorded(asked, source, bindings, what, event)
+        if subject is not None:
+            return _explain_subject(asked, bindings, (what, subject), call)
         _refuse_session(source, bindings, what)
         caller = _build_caller(bindings, call)
         found = _explain_hypothetical(source, bindings, caller, what, call)
@@ -94,6 +101,21 @@ def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> Non
     if what and what not in bindings.abilities and any(name.startswith(what) for name in names):
         why = f"{what!r} is no ability, but a session; give SEQ: deedbook explain {what} SEQ"
         raise click.UsageError(f"{why} (`deedbook tree --json {what}` lists seq and span)")
+
+
+def _explain_subject(
+    asked: GlobalOptions, bindings: "Bindings", names: tuple[str, str], call: "_HypotheticalCall"
+) -> int:
+    """Explain what a policy would decide about a subject; *names* are the policy and the subject."""
+    import time
+
+    from deedbook.format.events import timestamp
+
+    from .explain_subject import explain_value
+
+    now = timestamp(time.time())
+    when = now, {**_build_facts(now), **call.facts}
+    return explain_value(asked, bindings, _build_caller(bindings, call), names, call.args, when)
 
 
 @attrs.frozen
@@ -225,14 +247,19 @@ def _get_status(found: "Explanation") -> int:
 def _explain_recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bindings", session: str, event: str) -> int:
     from deedbook.format.files import Folder
     from deedbook.policy.judge import DecisionContext
-    from deedbook_audit.calls import read_calls
+    from deedbook_audit.calls import read_decisions
     from deedbook_audit.commands.ledgers import session_file
+    from deedbook_audit.recorded import RecordedSubject
     from deedbook_audit.rederive import DecisionInput, Rejudger, find_recorded_answer
     from deedbook_inspect.rejudging.explanation import explain
 
+    from .explain_subject import explain_recorded
+
     place = session_file(asked.workspace, session)
     with Folder.at(place.parent) as folder, folder.open(place.name) as file:
-        call = _find_call(read_calls(file, str(place), folder, bindings.reads), session, event)
+        call = _find_decision(read_decisions(file, str(place), folder, bindings.reads), session, event)
+        if isinstance(call, RecordedSubject):
+            return explain_recorded(asked, bindings, call)
         rejudger = Rejudger(bindings)
         caller, found = rejudger.get_caller(call), None
         if caller is not None:
@@ -257,7 +284,7 @@ def _explain_recorded(asked: GlobalOptions, source: "Workspace", bindings: "Bind
     return _get_status(found) if found else UNDETERMINED
 
 
-def _find_call(calls: Any, session: str, event: str) -> "RecordedCall":
+def _find_decision(calls: Any, session: str, event: str) -> "RecordedCall | RecordedSubject":
     from deedbook.format.errors import LedgerError, fault
 
     known: list[int] = []
@@ -272,7 +299,7 @@ def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
     """Return the message that an event is no call, with the first events that are."""
     from deedbook.format.terminal import MOST_OF_A_KIND
 
-    why = f"event {event!r} of session {session!r} is no call and no denial"
+    why = f"event {event!r} of session {session!r} is no call, no denial and no decision about a subject"
     if not known:
         return f"{why}; the session has none"
     more = ", …" if len(known) > MOST_OF_A_KIND else ""

@@ -42,6 +42,7 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
     from deedbook_audit.commands.ledgers import session_file
     from deedbook_audit.upcasting.reader import read
     from deedbook_inspect.event_tree import subtree, transcript
+    from deedbook_inspect.replaying.cycles import CycleFold
 
     if out is not None and not html:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
@@ -57,7 +58,9 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
         return status
     if asked.json:
         found = fold(SnapshotFold(types_in(place)), read(place)).as_json()
-        as_json({**found, "verified": checked.sound, "verdict": checked.summary})
+        cycles = [each.as_json() for each in fold(CycleFold(), read(place))]
+        told = {"workflows": cycles} if cycles else {}
+        as_json({**found, **told, "verified": checked.sound, "verdict": checked.summary})
         return status
     say(plain(checked.summary))
     for line in transcript(subtree(read(place), span) if span else read(place), types_in(place)):

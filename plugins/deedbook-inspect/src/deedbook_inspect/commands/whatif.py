@@ -44,19 +44,19 @@ def command(
     limit: int,
     exit_zero: bool,
 ) -> int:
-    """Judge the calls of SESSION (an id, its beginning, `last`, or a file) again, under another workspace's charter.
+    """Judge the decisions of SESSION (an id, its start, `last`, or a file) again, under another workspace's charter.
 
     Nothing is called, and nothing is written. The exit status is 1 if a decision changed.
     """
     from deedbook.kernel import bindings_for_judging
-    from deedbook_audit.rederive import rejudge
+    from deedbook_audit.subjects import rejudge_decisions
     from deedbook_inspect.rejudging.whatif import WhatIf
 
     places = list_ledgers(asked.workspace, sessions, everything=everything)
     found = WhatIf(limit)
     with bindings_for_judging(_read_other(system, profile)) as bindings:
         for place in places:
-            found.add(rejudge(place, bindings))
+            found.add(rejudge_decisions(place, bindings))
         charter = bindings.charter
     if asked.json:
         as_json({"schema_version": "v1", "charter": charter.digest, "sessions": len(places), **found.as_json()})
@@ -64,7 +64,7 @@ def command(
         _print_differences(asked.workspace, charter)
         print_result(found, len(places))
         message(f"charter {charter.digest} of {system}; nothing was called and nothing is changed")
-    return CHANGED if found.changed and not exit_zero else 0
+    return CHANGED if (found.changed or found.subjects.changed) and not exit_zero else 0
 
 
 def list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
@@ -139,6 +139,26 @@ def print_result(found: "WhatIf", sessions: int) -> None:
         else "nothing changed"
     )
     say(f"{calls} of {pluralise(sessions, 'session')} judged again: {ways}")
+    if found.subjects.all:
+        _print_subjects(found)
+
+
+def _print_subjects(found: "WhatIf") -> None:
+    from deedbook.format.terminal import plain, pluralise
+    from deedbook_inspect.rejudging.subject_changes import SUBJECT_TOTALS, format_change
+
+    subjects = found.subjects
+    for change in subjects.changes:
+        say(plain(format_change(change)))
+    hidden = subjects.changed - len(subjects.changes)
+    if hidden:
+        say(f"and {hidden} more; --limit 0 lists all")
+    for why, number in subjects.reasons.most_common():
+        say(plain(f"{number:>8}    {why}"))
+    told = ", ".join(
+        f"{subjects.totals[name]} {words}" for name, words in SUBJECT_TOTALS.items() if subjects.totals[name]
+    )
+    say(f"{pluralise(subjects.all, 'decision')} about subjects judged again: {told}")
 
 
 def _format_change(change: "DecisionChange") -> str:

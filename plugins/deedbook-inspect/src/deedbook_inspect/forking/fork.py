@@ -82,7 +82,7 @@ def redo_work(session: Session, fork: Fork) -> Result[Json | Reply]:
 
 def _ask(session: Session, recall: Recall, task: Task) -> Result[Json | Reply]:
     if task.kind == "run":
-        result = session.run(task.text)
+        result = session.run(task.text, task.flow)
         return result if isinstance(result, Err) else Ok(result.value)
     if task.kind == "submit":
         submitted = session.submit(task.text)

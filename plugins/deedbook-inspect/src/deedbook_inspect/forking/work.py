@@ -16,7 +16,8 @@ from deedbook.format.folds import NAMED_BY
 class Task:
     """One request at the event *seq*: a prompt that was ``run`` or ``submit``-ted (*text*), or a call.
 
-    *why* is the reason if it cannot be repeated.
+    *flow* is the ability that a prompt was for, if it did not go to the profile's own. *why* is the reason if it
+    cannot be repeated.
     """
 
     seq: int
@@ -25,6 +26,7 @@ class Task:
     ability: str = ""
     args: Any = None
     why: str = ""
+    flow: str | None = None
 
 
 def list_work(parent: ParentSession) -> Iterator[Task]:
@@ -51,7 +53,8 @@ def _prompt(parent: ParentSession, event: Event, kind: Literal["run", "submit"])
         return Task(event.seq, kind, why=f"the prompt is not there any more ({problem})")
     if not isinstance(text, str):
         return Task(event.seq, kind, why="the prompt was taken out")
-    return Task(event.seq, kind, text=text)
+    flow = event.payload.get("flow")
+    return Task(event.seq, kind, text=text, flow=None if flow is None else str(flow))
 
 
 def _call(parent: ParentSession, event: Event) -> Task:

@@ -157,6 +157,8 @@ class FiguresFold:
         if event.type == "session.start":
             state.charter = read_name(event.payload.get("charter"), "")
             state.declared.update(self._types(state.charter).rows)
+        elif event.type == "session.resumed":
+            state.declared.update(self._types(read_name(event.payload.get("charter"), "")).rows)
         elif event.type == "session.end":
             state.ended = _describe_end(event.payload.get("ok"))
         at = parse_time(event.ts)

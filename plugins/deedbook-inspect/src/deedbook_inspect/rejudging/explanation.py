@@ -16,7 +16,7 @@ from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import BoundAbility
 from deedbook.policy.charter_format import lists_rules
-from deedbook.policy.fitting import facts_of
+from deedbook.policy.fitting import facts_of, named_tags
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Answers, BoundGate, allowing_policy, rule_of
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.kinds import DEFAULT_KINDS
@@ -198,10 +198,21 @@ class _StepBuilder:
         """Return whether a tag requires a person, or which policy names it and allows the call."""
         speaking = allowing_policy(tag, self.verdict.policies) if tag in ASKING else None
         if speaking is None:
-            return Step("tag", tag, "ask", "a person has to decide", self._place(bound, "/tags"))
+            packed = self._find_limited(tag) if tag in ASKING else ""
+            more = f"; policy {packed} names it, and its pack may not loosen it (may_loosen)" if packed else ""
+            return Step("tag", tag, "ask", f"a person has to decide{more}", self._place(bound, "/tags"))
         rule = rule_of(*speaking)
         place = rule if isinstance(rule, str) else speaking[0].place
         return Step("tag", tag, "allow", f"policy {speaking[0].id} names it and allows the call", place)
+
+    def _find_limited(self, tag: str) -> str:
+        """Return the policy of a pack that names *tag*, allows the call, and may not loosen it; empty if none."""
+        policies = self.decision_input.bindings.charter.document["policies"]
+        for gate, decision in self.verdict.policies:
+            limited = gate.loosens is not None and tag not in gate.loosens
+            if limited and decision.outcome == "allow" and tag in named_tags(policies[gate.id]):
+                return gate.id
+        return ""
 
     def _step(self, what: str, gate: BoundGate, decision: Decision | None) -> Step:
         if decision is None:

@@ -14,6 +14,9 @@ import attrs
 from deedbook.policy.gates import RANK, decision_source
 from deedbook.policy.match import EFFECTS
 from deedbook_audit.rederive import RejudgedCall
+from deedbook_audit.subjects import RejudgedSubject
+
+from .subject_changes import SubjectChanges
 
 Direction: TypeAlias = Literal["looser", "tighter", "changed"]
 
@@ -87,7 +90,8 @@ class DecisionChange:
 class WhatIf:
     """Counts rejudged calls and keeps the *limit* most important changes (0: all of them).
 
-    *totals* counts by change, *directions* the changes by direction, *reasons* why calls are undetermined.
+    *totals* counts by change, *directions* the changes by direction, *reasons* why calls are undetermined. *subjects*
+    has the decisions about subjects.
     """
 
     def __init__(self, limit: int) -> None:
@@ -95,6 +99,7 @@ class WhatIf:
         self.directions: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.changes: list[DecisionChange] = []
+        self.subjects = SubjectChanges(limit)
         self._limit = limit
 
     @property
@@ -102,11 +107,13 @@ class WhatIf:
         """The number of calls with another decision."""
         return sum(self.directions.values())
 
-    def add(self, found: Iterable[RejudgedCall]) -> None:
-        """Add the calls of one session."""
+    def add(self, found: Iterable[RejudgedCall | RejudgedSubject]) -> None:
+        """Add the decisions of one session."""
         same = 0
         for each in found:
-            if each.change == "same":
+            if isinstance(each, RejudgedSubject):
+                self.subjects.add(each)
+            elif each.change == "same":
                 same += 1
             else:
                 self._add(each)
@@ -135,4 +142,5 @@ class WhatIf:
             "changed": self.changed,
             "undetermined": [{"why": why, "calls": calls} for why, calls in self.reasons.most_common()],
             "changes": [change.as_json() for change in self.changes],
+            **({"subjects": self.subjects.as_json()} if self.subjects.all else {}),
         }

@@ -14,6 +14,7 @@ import attrs
 from deedbook.contract import Event
 from deedbook.format.families import NOTHING_DECLARED, OUTCOMES, DeclaredTypes
 from deedbook.format.folds import NAMED_BY, Snapshot, SnapshotFold
+from deedbook.policy.subjects import is_about_subject
 from deedbook_inspect.event_tree import EventTree, TreeFold
 
 _ARGS_MEMBERS: Final[Mapping[str, str]] = MappingProxyType({"llm": "request"})
@@ -192,14 +193,16 @@ class AccountFold:
             self._under[event.span] = use
 
     def _add_gate_event(self, state: SessionAccount, event: Event) -> None:
-        """Keep an event about a call for the call that follows under the same cause; other hooks stand alone.
+        """Keep an event about a call for the call that follows under the same cause.
+
+        Other hooks, and policies about a subject, stand alone.
 
         A request and its answer hang one under the other, and the call under the answer.
         """
         use = self._under.get(event.parent or "")
         if use is not None and (event.type == "schema.violation" or event.payload.get("event") == "PostToolUse"):
             use.after.append(event)
-        elif event.type == "hook.fired" and "ability" not in event.payload:
+        elif is_about_subject(event.payload) or (event.type == "hook.fired" and "ability" not in event.payload):
             state.rounds.append(event)
         else:
             above = self._waiting.pop(event.parent, [])

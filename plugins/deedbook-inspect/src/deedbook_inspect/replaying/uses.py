@@ -70,10 +70,12 @@ def build_decision(use: Use) -> DecisionRow:
 
 
 def build_round(event: Event) -> DecisionRow:
-    """Return the row of a life-cycle event that hooks were asked about."""
+    """Return the row of a life-cycle event that hooks were asked about, or of a subject of a policy."""
     word = show(event.payload.get("decision"))
     style = "good" if word == "allow" else "odd"
-    return DecisionRow(event.seq, show(event.payload.get("event")), word, style, tuple(_list_answers(event)))
+    subject = event.payload.get("subject")
+    name = show(subject.get("name", subject) if isinstance(subject, dict) else event.payload.get("event"))
+    return DecisionRow(event.seq, name, word, style, tuple(_list_gate_answers(event)))
 
 
 def build_call(use: Use, cutter: PayloadCutter) -> Call:

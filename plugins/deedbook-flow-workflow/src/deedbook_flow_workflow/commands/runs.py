@@ -1,0 +1,158 @@
+"""Run cycles, go on with those that wait, and tell how they stand: run, resume, status."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, json_option, principal_option, profile_option, wait_option
+from deedbook.cli.output import as_json, say, table
+from deedbook.contract import MODES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deedbook.call.session import Session
+    from deedbook.cli.execution import Ending
+    from deedbook.kernel import Kernel
+
+PREFIX = "workflow/"
+
+
+@click.command("run", short_help="Run a cycle.")
+@click.argument("cycle", metavar="CYCLE")
+@click.argument("request", metavar="REQUEST")
+@profile_option
+@principal_option
+@click.option("--mode", type=click.Choice(MODES), default="interactive", help="The mode of the session.")
+@wait_option
+@json_option
+@click.pass_obj
+def run(
+    options: GlobalOptions,
+    cycle: str,
+    request: str,
+    profile: str | None,
+    principal: str | None,
+    mode: str,
+    wait: float,
+) -> int:
+    """Take REQUEST through the phases of CYCLE; on a terminal, each phase and each persona is shown as it goes on.
+
+    A cycle that waits for a person, or is interrupted, is suspended; `deedbook workflow resume SESSION` goes on.
+    """
+    from deedbook.cli.execution import execute, reply_ending, session_starter
+
+    if not request.strip():
+        raise click.UsageError("the request is empty")
+
+    def work(session: "Session") -> "Ending":
+        _check_cycle(session, cycle)
+        return reply_ending(session.run(request, f"{PREFIX}{cycle}"))
+
+    return execute(options, session_starter("run", principal, wait, mode), _told(work), profile=profile)
+
+
+@click.command("resume", short_help="Go on with a cycle that was suspended.")
+@click.argument("session", shell_complete=completing.sessions)
+@click.option("--accept-charter", default="", metavar="DIGEST", help="Go on under this charter, if it has changed.")
+@wait_option
+@json_option
+@click.pass_obj
+def resume(options: GlobalOptions, session: str, accept_charter: str, wait: float) -> int:
+    """Go on with the cycle of SESSION at the phase where it stood; nothing that is recorded is done again."""
+    from deedbook.cli.execution import execute, reply_ending
+    from deedbook.cli.ledgers import own_session
+    from deedbook.cli.performing import profile_of, resume_session
+    from deedbook.workspace.workspace import read_workspace
+
+    workspace = read_workspace(options.workspace)
+    identity = own_session(workspace, session)
+
+    def begin(kernel: "Kernel") -> "Session":
+        return resume_session(kernel, identity, wait, accept_charter, None)
+
+    profile = profile_of(workspace.state, identity)
+    return execute(options, begin, _told(lambda opened: reply_ending(opened.go_on())), profile=profile)
+
+
+@click.command("status", short_help="Show how the cycles of a session stand.")
+@click.argument("session", shell_complete=completing.sessions)
+@json_option
+@click.pass_obj
+def status(options: GlobalOptions, session: str) -> int:
+    """Show the cycles of SESSION: verdict, phases, the personas of each run of a phase, and what it came to."""
+    from deedbook.cli.ledgers import ledger_path, own_session, read_leniently
+    from deedbook.format.context import read_contexts
+    from deedbook.format.folds import fold
+    from deedbook.format.reader import read
+    from deedbook_inspect.replaying.cycles import CycleFold
+
+    source, _ = read_leniently(options.workspace)
+    place = ledger_path(source, own_session(source, session))
+    contexts, _ = read_contexts(place)
+    cycles = [_describe(each.as_json(), contexts) for each in fold(CycleFold(), read(place))]
+    if options.json:
+        as_json({"schema_version": "v1", "cycles": cycles})
+    elif not cycles:
+        say("this session ran no cycle")
+    for cycle in () if options.json else cycles:
+        _print(cycle)
+    return 0
+
+
+def _told(work: "Callable[[Session], Ending]") -> "Callable[[Session], Ending]":
+    """Return *work*, which is shown on a terminal while it goes on."""
+    from deedbook.cli.output import message
+    from deedbook.cli.progress import shows_progress
+    from deedbook.format.terminal import plain
+    from deedbook_flow_workflow.progress import CycleProgress
+
+    def shown(session: "Session") -> "Ending":
+        if shows_progress():
+            session.ledger.subscribe(CycleProgress(lambda line: message(plain(line))))
+        return work(session)
+
+    return shown
+
+
+def _check_cycle(session: "Session", cycle: str) -> None:
+    """Raise `BindingError` for a cycle that the workspace does not have."""
+    from deedbook.format.errors import BindingError, fault
+    from deedbook.format.schema import suggest
+
+    known = sorted(name.removeprefix(PREFIX) for name in session.bindings.abilities if name.startswith(PREFIX))
+    if cycle not in known:
+        names = ", ".join(known) or "none; add one in .system/workflows/cycles/"
+        raise BindingError(fault("USAGE", f"there is no cycle {cycle!r}{suggest(cycle, known)}; cycles: {names}"))
+
+
+def _describe(cycle: dict[str, Any], contexts: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return the row of a cycle, with the runs of its phases, which its context has."""
+    context = contexts.get(cycle["run"])
+    notes = [each.data for each in context.log if each.event_type == "workflow_phase"] if context else []
+    runs = [
+        {name: note[name] for name in ("phase", "generation", "personas", "path", "blocked")}
+        | {"verdict": note["aggregate"]["verdict"], "findings": len(note["aggregate"]["findings"])}
+        for note in notes
+        if "aggregate" in note
+    ]
+    return {**cycle, "state": context.state if context else None, "runs": runs}
+
+
+def _print(cycle: dict[str, Any]) -> None:
+    verdict = cycle["verdict"] or f"open, {cycle['state']}"
+    say(f"{cycle['cycle']}  {verdict}  in {cycle['phase']}, through {' → '.join(map(str, cycle['visited']))}")
+    if cycle["reason"]:
+        say(f"  reason: {cycle['reason']}")
+    table(
+        (
+            f"  {each['phase']}",
+            f"run {each['generation']}",
+            each["verdict"],
+            f"{each['findings']} findings",
+            ", ".join(f"{row['persona']}: {row['state']}" for row in each["personas"]),
+            each["blocked"] or each["path"] or "",
+        )
+        for each in cycle["runs"]
+    )

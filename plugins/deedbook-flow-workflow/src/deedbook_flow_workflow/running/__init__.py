@@ -1,0 +1,1 @@
+"""The run of a cycle: its phases, personas, policies and artifacts."""

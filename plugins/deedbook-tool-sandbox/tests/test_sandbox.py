@@ -1,0 +1,475 @@
+"""What programs in a sandbox get, and what they cannot get although they try."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import deedbook_tool_sandbox
+from deedbook.format.errors import BindingError
+from deedbook_tool_sandbox.bubblewrap import Bubblewrap
+from deedbook_tool_sandbox.tool import Report, fields
+
+PACKAGE = Path(deedbook_tool_sandbox.__file__).parent
+START = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
+TEXT = {"type": "string"}
+
+
+@pytest.fixture
+def declare(lab):
+    """Declare the ability `it`, which runs a Python program from its argument."""
+    lab.write("src/notes.txt", "from outside\n", system=False)
+    lab.write("src/deep/more.txt", "more\n", system=False)
+    lab.write("data/facts.txt", "facts\n", system=False)
+
+    def write(argv=("python3", "-"), more=None, **settings):
+        entry = {
+            "summary": "Run it.", "handler": {"tool": "sandbox"}, "effects": "none",
+            "with": {"argv": list(argv), "stdin": "{program?}", "code": "src", "data": "data", **settings},
+            "schema_in": {"type": "object", "properties": {"program": TEXT}, "additionalProperties": False},
+            "schema_out": True, **(more or {}),
+        }  # fmt: skip
+        entry["with"] = {name: value for name, value in entry["with"].items() if value is not None}
+        lab.settings(abilities={"it": entry})
+
+    return write
+
+
+@pytest.fixture
+def call(lab, declare):
+    """Run a program with the settings given; return its result."""
+
+    def act(program, **settings):
+        declare(**settings)
+        result = lab.session().call("it", {"program": textwrap.dedent(program)})
+        assert hasattr(result, "value"), result
+        return result.value
+
+    return act
+
+
+@pytest.fixture
+def fails(lab, declare):
+    """Run a program that must fail; return the error."""
+
+    def act(program, **settings):
+        declare(**settings)
+        return lab.session().call("it", {"program": textwrap.dedent(program)}).error
+
+    return act
+
+
+# --- what it gets -----------------------------------------------------------------------------------------------------
+
+
+def test_program_gets_copies_of_the_files_and_returns_what_it_printed(call, lab):
+    result = call(
+        """
+        from pathlib import Path
+        print(Path("notes.txt").read_text(), Path("deep/more.txt").read_text(), Path("/data/facts.txt").read_text())
+        Path("notes.txt").write_text("changed")
+        Path("report.txt").write_text("all is well")
+        """,
+        outputs=["report.txt", "absent.txt"],
+    )
+    assert result["stdout"] == "from outside\n more\n facts\n\n"
+    assert result["outputs"] == {"report.txt": "all is well"}
+    assert (lab.path / "src/notes.txt").read_text(encoding="utf-8") == "from outside\n"
+    assert not (lab.path / "src/report.txt").exists()
+
+
+def test_result_lists_the_limits_in_force(call):
+    limits = call("pass")["limits"]
+    assert limits["network"] == "namespace"
+    assert limits["root"] == "read-only"
+    assert limits["memory"] in ("cgroup", "polled")
+    assert limits["processes"] in ("cgroup", "rlimit")
+    assert limits["cpus"] in ("cgroup", "affinity")
+
+
+def test_output_in_json_is_parsed(call):
+    assert call("print('{\"tests\": 3}')", output="json")["value"] == {"tests": 3}
+
+
+def test_status_that_is_not_expected_fails(fails):
+    error = fails("import sys; sys.exit('no such test')")
+    assert (error.code, error.message) == ("PROCESS_FAILED", "python3 ended with status 1: no such test")
+
+
+def test_program_that_does_not_exist_is_named(fails):
+    error = fails("", argv=["no-such-program"])
+    assert error.code == "PROCESS_FAILED"
+    assert "no-such-program was not started: No such file or directory" in error.message
+
+
+def test_environment_is_its_own(call, monkeypatch):
+    monkeypatch.setenv("API_KEY", "very secret")
+    said = call(
+        """
+        import os
+        print(dict(os.environ))
+        for pid in (1, os.getppid()):
+            try:
+                print(open(f"/proc/{pid}/environ").read())
+            except OSError:
+                pass
+        """,
+        env={"MODE": "test"},
+    )["stdout"]
+    assert "MODE" in said
+    assert "secret" not in said
+
+
+def test_environment_with_another_digest_is_refused(lab, declare):
+    declare(environment={"path": sys.prefix, "digest": "0" * 64})
+    with pytest.raises(BindingError, match=r"the digest of .* is [0-9a-f]{64}, not 0000"):
+        lab.session()
+
+
+# --- what it cannot get -----------------------------------------------------------------------------------------------
+
+
+def test_network_and_abstract_sockets_of_the_host_are_out_of_reach(call):
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        name = f"\0deedbook-{os.getpid()}"
+        abstract.bind(name)
+        abstract.listen()
+        port = server.getsockname()[1]
+        said = call(f"""
+            import socket
+            for family, kind, address in [
+                (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", {port})),
+                (socket.AF_INET, socket.SOCK_STREAM, ("192.0.2.1", 80)),
+                (socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53)),
+                (socket.AF_UNIX, socket.SOCK_STREAM, {name!r}),
+            ]:
+                try:
+                    made = socket.socket(family, kind); made.settimeout(2); made.connect(address); made.send(b"x")
+                    print("reached", address)
+                except OSError as problem:
+                    print("refused")
+        """)["stdout"]
+    assert said == "refused\n" * 4
+
+
+def test_files_of_the_host_are_not_there_and_nothing_else_can_be_written(call, lab, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret", encoding="utf-8")
+    said = call(f"""
+        import os
+        for path in ({str(secret)!r}, "/proc/1/root{secret}", "/etc/shadow", "/root/.ssh", "/home", "/var", "/sys"):
+            print(path, os.path.exists(path))
+        os.symlink({str(secret)!r}, "link")
+        print("link", os.path.exists("link"))
+        for path in ("/x", "/usr/x", "/data/x", "/data/facts.txt", "/dev/x", "/etc/passwd", "/proc/sys/kernel/panic"):
+            try:
+                open(path, "w").write("x"); print("wrote", path)
+            except OSError:
+                pass
+        for path in ({str(lab.path)!r}, {sys.prefix!r} + "/bin/python3"):
+            try:
+                os.rename(path, "/workspace/taken"); print("moved", path)
+            except OSError:
+                pass
+    """)["stdout"]
+    assert [line for line in said.splitlines() if not line.endswith("False")] == []
+
+
+def test_program_has_no_rights_that_it_could_use(call):
+    said = call("""
+        import ctypes, os, subprocess
+        status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+        print(status["Uid"].split(), int(status["CapEff"], 16), int(status["CapBnd"], 16), status["NoNewPrivs"].strip())
+        libc = ctypes.CDLL(None)
+        print(libc.unshare(0x10000000), libc.unshare(0x20000), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
+        print(subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.PIPE).returncode != 0)
+        print(libc.ptrace(16, 1, 0, 0), libc.ptrace(16, os.getppid(), 0, 0))
+        for pid in (1, os.getppid()):
+            try:
+                os.kill(pid, 9); print("killed", pid)
+            except OSError:
+                pass
+            for fd in range(10):
+                try:
+                    os.open(f"/proc/{pid}/fd/{fd}", os.O_WRONLY); print("opened", pid, fd)
+                except OSError:
+                    pass
+        try:
+            os.setuid(0); print("root")
+        except OSError:
+            pass
+    """)["stdout"]
+    assert said.splitlines() == [
+        "['65534', '65534', '65534', '65534'] 0 0 1",
+        "-1 -1 -1",
+        "True",
+        "-1 -1",
+    ]
+
+
+def test_user_outside_is_not_root(lab, declare):
+    declare()
+    thread = threading.Thread(target=lambda: lab.session().call("it", {"program": "import time; time.sleep(2)"}))
+    thread.start()
+    until = time.monotonic() + 20
+    while not (found := set(_uids_of_sandboxes())) and time.monotonic() < until:
+        time.sleep(0.02)
+    thread.join()
+    assert found
+    assert "0" not in found
+
+
+def _uids_of_sandboxes():
+    for place in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text = place.read_text(encoding="utf-8")
+        except OSError:
+            continue
+        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        if len(fields.get("NSpid", "").split()) > 1 and fields["Name"].strip().startswith("python"):
+            yield fields["Uid"].split()[0]
+
+
+def test_fork_bomb_stays_below_its_limit_and_is_gone_afterwards(call):
+    said = call(
+        """
+        import os, time
+        made = 0
+        try:
+            while True:
+                if not os.fork():
+                    time.sleep(60); os._exit(0)
+                made += 1
+        except OSError:
+            print(made)
+        """,
+        limits={"processes": 40},
+    )["stdout"]
+    assert 10 < int(said) <= 40
+    assert not list(_uids_of_sandboxes())
+
+
+def test_four_processes_together_do_not_pass_the_memory_limit(fails):
+    error = fails(FOUR, limits={"memory_mb": 128, "seconds": 20})
+    assert (error.code, error.message) == ("SANDBOX_LIMIT", "python3 used more than 128 MiB of memory; it was killed")
+
+
+FOUR = """
+import os, time
+for _ in range(4):
+    if not os.fork():
+        block = bytearray(60 << 20)
+        for at in range(0, len(block), 4096): block[at] = 1
+        time.sleep(30)
+        os._exit(0)
+while True:
+    try: os.wait()
+    except ChildProcessError: break
+"""
+
+
+def test_files_in_memory_have_limits(call):
+    said = call(
+        """
+        for path, most in (("/workspace/big", 8), ("/tmp/big", 4), ("/dev/shm/big", 80)):
+            try:
+                with open(path, "wb") as file:
+                    for _ in range(most): file.write(bytes(1 << 20)); file.flush()
+                print("wrote all", path)
+            except OSError as problem:
+                print(problem.errno)
+        """,
+        limits={"workspace_mb": 4, "tmp_mb": 2},
+    )["stdout"]
+    assert said.split() == ["28", "28", "28"]
+
+
+def test_files_in_memory_count_as_memory(fails):
+    big = "with open('/workspace/big', 'wb') as file:\n    for _ in range(200): file.write(bytes(1 << 20))\n"
+    error = fails(big, limits={"memory_mb": 64})
+    assert error.code == "SANDBOX_LIMIT", error
+
+
+def test_endless_output_is_cut_and_the_program_killed(fails):
+    error = fails("while True: print('x' * 10000)", limits={"bytes": 100_000})
+    assert error.code == "OUTPUT_TOO_LARGE"
+
+
+def test_program_that_hangs_is_killed_with_what_it_started(fails):
+    error = fails(
+        """
+        import os, time, signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if not os.fork():
+            os.setsid()
+            if not os.fork(): time.sleep(600)
+            os._exit(0)
+        time.sleep(600)
+        """,
+        limits={"seconds": 1},
+    )
+    assert error.code == "TOOL_TIMEOUT"
+    assert not list(_uids_of_sandboxes())
+
+
+def test_lying_answer_is_no_report(call):
+    """The descriptors of the process that watches the program cannot be opened by the program."""
+    said = call("""
+        import os
+        print(sorted(os.listdir("/proc/self/fd"))[:3])
+        for fd in range(3, 64):
+            try:
+                os.write(fd, b"+lies")
+                print("wrote", fd)
+            except OSError:
+                pass
+    """)
+    assert "wrote" not in said["stdout"]
+    assert said["status"] == 0
+
+
+def test_folder_outside_the_roots_is_refused(fails, lab):
+    assert fails("pass", code="../elsewhere").code == "PATH_REFUSED"
+
+
+def test_code_that_is_too_large_is_refused_and_nothing_runs(fails, lab):
+    lab.write("src/big.bin", "x" * (3 << 20), system=False)
+    error = fails("print('ran')", limits={"workspace_mb": 2})
+    assert (error.code, error.message) == ("ARGUMENT_REFUSED", "src: the files do not fit into /workspace")
+
+
+# --- limits without control groups ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Start the launcher with *given* settings, as on a machine without control groups; return its report."""
+
+    def act(program, user=None, **given):
+        folder = Path(tempfile.mkdtemp(dir="/tmp"))
+        folder.chmod(0o755)
+        shutil.copytree(PACKAGE, folder / PACKAGE.name)
+        found = Bubblewrap.find({"path": "/usr"})
+        settings = {
+            **found.arguments(), "seconds": 20, "bytes": 10_000, "memory": 128 << 20, "cpus": 1, "processes": 40,
+            "workspace": 64 << 20, "tmp": 1 << 20, "data": 1 << 20, "outputs": 0, "degraded": "no",
+            "groups": "/nonexistent", **given,
+        }  # fmt: skip
+        lists = [
+            [found.python, "-c", textwrap.dedent(program)],
+            ["PATH=/usr/bin"],
+            ["processes=40", "bytes=10"],
+            [],
+            [],
+        ]
+        ran = subprocess.run(
+            [found.python, "-I", "-S", "-c", START, str(folder)]
+            + [f"{name}={value}" for name, value in settings.items()]
+            + [f"read={path}" for path in found.read],
+            input=b"".join(map(fields, lists)), capture_output=True, user=user, timeout=60,
+            check=False, cwd="/",
+        )  # fmt: skip
+        shutil.rmtree(folder)
+        assert ran.returncode == 0, ran.stderr
+        return Report(ran.stdout)
+
+    return act
+
+
+def test_memory_is_summed_where_no_group_limits_it(launch):
+    report = launch(FOUR)
+    assert (report.ended, report.limits["memory"]) == ("memory", "polled")
+
+
+def test_files_in_memory_are_summed_too(launch):
+    fill = "f = open('/workspace/x', 'wb')\nfor _ in range(60): f.write(bytes(1 << 20))\nimport time; time.sleep(20)"
+    assert launch(fill, memory=32 << 20).ended == "memory"
+
+
+def test_program_cannot_take_back_processors(launch):
+    report = launch(
+        """
+        import os
+        print(len(os.sched_getaffinity(0)))
+        try:
+            os.sched_setaffinity(0, range(64)); print("changed")
+        except OSError as problem:
+            print(problem.strerror)
+        """
+    )
+    assert report.out.decode().split("\n")[:2] == ["1", "Operation not permitted"]
+    assert report.limits["cpus"] == "affinity"
+
+
+def test_processes_are_limited_without_a_group(launch):
+    bomb = """
+        import os, time
+        made = 0
+        try:
+            while True:
+                if not os.fork(): time.sleep(60); os._exit(0)
+                made += 1
+        except OSError:
+            print(made)
+    """
+    report = launch(bomb)
+    assert report.limits["processes"] == "rlimit"
+    assert 10 < int(report.out) <= 40
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_user_without_rights_gets_the_same_sandbox(launch):
+    report = launch(
+        "import os, socket; print(os.getuid(), os.listdir('/')); socket.create_connection(('192.0.2.1', 1))", user=4711
+    )
+    assert report.ended == "exit"
+    assert b"65534 [" in report.out
+    assert b"OSError" in report.err or b"PermissionError" in report.err
+
+
+# --- where it cannot be made ------------------------------------------------------------------------------------------
+
+
+def test_missing_bubblewrap_is_one_clear_error(lab, declare, monkeypatch):
+    monkeypatch.setattr("deedbook_tool_sandbox.bubblewrap.which", lambda *_, **__: None)
+    monkeypatch.setattr("deedbook_tool_sandbox.bubblewrap.find_spec", lambda _: None)
+    declare()
+    with pytest.raises(BindingError, match=r"bubblewrap is not installed.*tool-sandbox\[bwrap\]"):
+        lab.session()
+
+
+def test_degraded_sandbox_is_used_only_where_asked_for_and_is_recorded(launch, tmp_path):
+    (tmp_path / "secret").write_text("x", encoding="utf-8")
+    report = launch(
+        f"""
+        import os, socket
+        open("made", "w").write("x")
+        for path in ({str(tmp_path)!r} + "/secret", "/etc/passwd", "/work"):
+            try:
+                print("read", os.listdir(path) if os.path.isdir(path) else open(path).read())
+            except OSError:
+                pass
+        for path in ("/tmp/x", "../data/x"):
+            try:
+                open(path, "w"); print("wrote", path)
+            except OSError:
+                pass
+        try:
+            socket.create_connection(("127.0.0.1", 1))
+        except OSError as problem:
+            print(problem.strerror)
+        """,
+        bwrap="",
+        degraded="yes",
+    )
+    assert report.out.decode() == "Permission denied\n", report.err
+    assert report.limits["network"].startswith("degraded")
+    assert not list(Path("/tmp").glob("deedbook-sandbox-*"))
