@@ -363,8 +363,8 @@ def test_the_examples_of_the_page_on_policies_hold(place: Place):
         "policies/baseline.yaml", "policies/spending.yaml", "policies/monthly.yaml", "policies/route-findings.yaml",
         "policies/bound-loops.yaml", "policies/baseline.test.yaml",
     ]  # fmt: skip
-    about_calls = [each for each in shown if each[0] not in ("policies/route-findings.yaml", "policies/bound-loops.yaml")]
-    for path, text in about_calls:
+    subjects = ("policies/route-findings.yaml", "policies/bound-loops.yaml")
+    for path, text in (each for each in shown if each[0] not in subjects):
         place.system(path, f"# .system/{path}\n{text}")
     ran = place.here("policy", "test", status=0)
     assert ran.out in page
