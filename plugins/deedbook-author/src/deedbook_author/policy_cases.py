@@ -12,6 +12,7 @@ import attrs
 
 from deedbook.charter.policies import reachable_rules
 from deedbook.contract import Decision, Failed, Object, Principal
+from deedbook.contract.facts import empty_facts
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
@@ -229,7 +230,7 @@ def _select_gates(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbili
 def _judge_case(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
     raw = bindings.abilities[case.ability].judged_args(canonical.admit(dict(case.args)))
-    when = DecisionContext(case.now, SESSION, _facts(case))
+    when = DecisionContext(case.now, SESSION, {**empty_facts(bindings.reads), **_facts(case)})
     judging = judge(bindings, caller, case.ability, canonical.decode(raw), raw, when, lambda: 0.0)
     try:
         next(judging)
