@@ -169,10 +169,14 @@ def _open(folder: "Folder", value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _print(cycle: dict[str, Any]) -> None:
-    verdict = cycle["verdict"] or f"open, {cycle['state']}"
-    say(f"{cycle['cycle']}  {verdict}  in {cycle['phase']}, through {' → '.join(map(str, cycle['visited']))}")
+    from deedbook.format.event_text import show
+    from deedbook.format.terminal import plain
+
+    verdict = show(cycle["verdict"] or f"open, {cycle['state']}")
+    visited = " → ".join(map(show, cycle["visited"]))
+    say(plain(f"{show(cycle['cycle'])}  {verdict}  in {show(cycle['phase'])}, through {visited}"))
     if cycle["reason"]:
-        say(f"  reason: {cycle['reason']}")
+        say(plain(f"  reason: {show(cycle['reason'])}"))
     table(
         (
             f"  {each['phase']}",
@@ -184,3 +188,6 @@ def _print(cycle: dict[str, Any]) -> None:
         )
         for each in cycle["runs"]
     )
+    rows = (row for each in cycle["runs"] for row in each["personas"] if row["reason"])
+    for line in dict.fromkeys(f"  {row['persona']}: {row['reason']}" for row in rows):
+        say(plain(line))
