@@ -18,7 +18,7 @@ RUFF = {
     "line": "/location/row",
     "end_line": "/end_location/row",
     "column": "/location/column",
-    "severity": {"at": "/code", "values": {"F82*": "P1", "F*": "P2"}, "default": "P3"},
+    "severity": {"at": "/code", "values": {"F*": "P2", "F82*": "P1"}, "default": "P3"},
     "autofix_class": {"at": "/fix/applicability", "values": {"safe": "safe_auto"}, "default": "manual"},
     "confidence": 75,
 }
@@ -77,7 +77,7 @@ def test_item_becomes_a_finding_with_its_place_and_class():
     }  # fmt: skip
 
 
-def test_first_glob_decides_and_the_default_is_for_what_has_no_word():
+def test_longest_glob_decides_and_the_default_is_for_what_has_no_word():
     assert [each["severity"] for each in read({**ITEM, "code": "F821"}, {**ITEM, "code": None})] == ["P1", "P3"]
     assert "rule" not in read({**ITEM, "code": None})[0]
 

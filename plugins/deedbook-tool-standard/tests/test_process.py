@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deedbook.format.errors import DeedbookError
+from deedbook.format.errors import BindingError, DeedbookError
 
 TEXT = {"type": "string"}
 IN = {

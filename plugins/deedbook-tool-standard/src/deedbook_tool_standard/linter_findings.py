@@ -34,7 +34,7 @@ def _choice(description: str, values: Sequence[Any]) -> dict[str, Any]:
         "additionalProperties": False,
     }
     return {
-        "description": f"{description}: one for all, or by the first glob in values that fits the text at a pointer",
+        "description": f"{description}: one for all, or by the longest glob in values that fits the text at a pointer",
         "anyOf": [chosen, depends],
     }
 

@@ -18,7 +18,11 @@ _NUMBERS: Final = ("line", "column")
 
 
 class Choice(NamedTuple):
-    """One of a few values: that of the first glob in *values* that fits the text at the pointer *at*, or *default*."""
+    """One of a few values: that of the longest glob that fits the text at the pointer *at*, or *default*.
+
+    The order of *values* means nothing, because a mapping of settings has none; of globs of one length the first in
+    the alphabet counts.
+    """
 
     default: Any
     at: str | None = None
@@ -34,7 +38,8 @@ class Choice(NamedTuple):
         word = _ABSENT if self.at is None else find_value(item, self.at, _ABSENT)
         if not isinstance(word, str):
             return self.default
-        return next((value for glob, value in self.values.items() if fnmatchcase(word, glob)), self.default)
+        fitting = sorted((-len(glob), glob) for glob in self.values if fnmatchcase(word, glob))
+        return self.values[fitting[0][1]] if fitting else self.default
 
 
 class ReportReader:
