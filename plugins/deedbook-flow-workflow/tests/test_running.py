@@ -119,6 +119,31 @@ def test_phase_runs_again_until_its_advance_signal_is_true(desk, says):
     assert context.state == "COMPLETED"
 
 
+@pytest.mark.parametrize(
+    ("tools", "confidence"),
+    [(("look", "probe"), 75), (("look", "look"), 50), (("look", None), 50), ((None, None), 50)],
+    ids=["two tools", "one tool run", "one invents", "both invent"],
+)
+def test_agreement_counts_only_with_recorded_evidence_of_its_own(desk, says, tools, confidence):
+    """Each claims evidence of its own; what the ledger has beneath its pass decides."""
+
+    def work(tool, claimed):
+        def go(args, run):
+            if tool:
+                run.call(tool, {})
+            return [finding(evidence=[claimed])]
+
+        return go
+
+    write_persona(desk, "reviewer/ben", "probe", "look")
+    says.update({A: work(tools[0], "mine"), B: work(tools[1], "invented")})
+    write_cycle(desk, phase("first"))
+    [found] = notes(run(desk))[0]["aggregate"]["findings"]
+    recorded = {each.span: each for each in desk.all("tool.call")}
+    assert (found["confidence"], found.get("agreed")) == (confidence, [B] if confidence == 75 else None)
+    assert len(found.get("evidence", [])) == len({each.payload["tool_name"] for each in recorded.values()})
+
+
 def test_personas_get_the_findings_of_the_last_run(desk, says):
     prompts = []
     says[A] = lambda args, run: prompts.append(args["prompt"]) or [finding(severity="P0")]

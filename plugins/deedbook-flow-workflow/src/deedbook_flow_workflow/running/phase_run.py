@@ -114,7 +114,11 @@ class PhaseRun:
     # --- fan-in -------------------------------------------------------------------------------------------------------
 
     def _join(self, answers: list[PersonaAnswer]) -> PhaseOutcome:
-        reports = [Report(reviewer=each.persona, findings=each.findings) for each in answers if each.has_reported]
+        reports = [
+            Report(reviewer=each.persona, findings=each.findings, evidence=each.evidence)
+            for each in answers
+            if each.has_reported
+        ]
         findings = merge_findings(reports)
         coverage = Coverage(asked=len(answers), failed=[each.persona for each in answers if not each.has_reported])
         aggregate = build_aggregate(findings, self._judgement.decide_findings(findings), coverage)
@@ -180,4 +184,4 @@ class PhaseRun:
 
 def _run_pass(run: Run, *, flow: str, prompt: str) -> Any:
     run.progress({"persona": run.skill.name if run.skill else "", "flow": flow})
-    return read_pass(run.read_context, run.call(flow, {"prompt": prompt}))
+    return read_pass(run, run.call(flow, {"prompt": prompt}))
