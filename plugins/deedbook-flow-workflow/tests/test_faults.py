@@ -137,6 +137,9 @@ FAULTS = {
     "persona writes outside": (
         replaced(STYLE, "[reports/**]", "[reports/**, ../x]"), f"{STYLE}:7:26", "leads outside the workspace",
     ),
+    "persona writes where no path is": (
+        replaced(STYLE, "[reports/**]", "[reports/**, docs//*]"), f"{STYLE}:7:26", "fits no path",
+    ),
     "persona's writes are no list": (
         replaced(STYLE, "[reports/**]", "everything"), f"{STYLE}:7:13", "expected a list",
     ),

@@ -26,6 +26,8 @@ from .personas import PersonaSource, read_personas
 
 FLOW: Final = "workflow"
 """The flow that runs cycles, and the prefix of their abilities."""
+WRITES: Final = "persona-writes"
+"""The policy that limits personas to the paths that they say they write."""
 REVIEW: Final = "review"
 """The flow of a phase that names none."""
 
@@ -79,7 +81,7 @@ class WorkflowRegistry(FeatureSection):
         return any(artifact in definition.artifacts for definition in self.definitions.values())
 
     def policies(self) -> Iterator[PolicySource]:
-        """Yield the policies in Markdown."""
+        """Yield the policies in Markdown, and the one that limits personas to the paths that they say they write."""
         for name, file in self.files[POLICIES].items():
             said: Any = file.front
             yield PolicySource(
@@ -89,6 +91,24 @@ class WorkflowRegistry(FeatureSection):
                 kind=said["kind"],
                 match=said.get("match"),
                 settings={key: value for key, value in said.items() if key not in _HEAD},
+            )
+        yield from self._write_limits()
+
+    def _write_limits(self) -> Iterator[PolicySource]:
+        limited = [persona for persona in self.personas.values() if persona.limits_writes]
+        if limited:
+            first = min(limited, key=lambda persona: persona.file.origin.packed).file
+            yield PolicySource(
+                id=WRITES,
+                place=first.line,
+                origin=first.origin,
+                kind="role-permissions",
+                match={"kind": ["tool", "memory"], "effects": ["write", "irreversible"]},
+                settings={
+                    "rules": [],
+                    "personas": {persona.skill.name: persona.write_limits for persona in limited},
+                    "only_listed": True,
+                },
             )
 
     def skills(self) -> Iterator[SkillSource]:
