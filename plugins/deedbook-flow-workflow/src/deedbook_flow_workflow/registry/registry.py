@@ -18,7 +18,7 @@ from deedbook.workspace.declarations import (
     Workspace,
 )
 from deedbook.workspace.trees import SourceReader, SourceTree
-from deedbook_flow_workflow.definition import WRITER, Definition
+from deedbook_flow_workflow.definition import WRITE, WRITER, Definition
 
 from .cycles import CycleCompiler
 from .files import ARTIFACTS, CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
@@ -133,6 +133,7 @@ class WorkflowRegistry(FeatureSection):
         """Return the faults of names that other parts of the workspace declare: flows, policies and tools."""
         for file in self.files[PHASES].values():
             yield from self._check_flow(file, workspace)
+            yield from self._check_writing(file, workspace)
         for axis in (CYCLES, PHASES):
             for file in self.files[axis].values():
                 yield from self._check_policies(file, workspace)
@@ -152,6 +153,14 @@ class WorkflowRegistry(FeatureSection):
         else:
             why = f"flow: {name} is not declared{suggest(name, flows)}; declare an ability with handler: {{flow: …}}"
         yield fault("SOURCE_INVALID", why, place=file.place("flow") if "flow" in file.front else file.place("id"))
+
+    def _check_writing(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
+        """Yield a fault for an artifact in a workspace without the ability that writes files."""
+        name = file.front.get("artifact")
+        if name is not None and self._is_written(name) and WRITE not in workspace.abilities:
+            why = f"artifact: {name} is written with the ability {WRITE}, which is not declared"
+            hint = f"declare an ability {WRITE} with handler: {{tool: file-write}}"
+            yield fault("SOURCE_INVALID", f"{why}; {hint}", place=file.place("artifact"))
 
     def _check_policies(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
         for index, name in enumerate(file.front.get("policies", ())):

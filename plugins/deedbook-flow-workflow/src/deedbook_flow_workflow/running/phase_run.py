@@ -8,11 +8,11 @@ import attrs
 
 from deedbook import Branch, Failed, Object, Run
 from deedbook_flow_workflow.aggregate import Coverage, Report, build_aggregate, merge_findings
-from deedbook_flow_workflow.definition import AGGREGATE, FINDINGS, WRITER, Definition, Phase
+from deedbook_flow_workflow.definition import AGGREGATE, COVERAGE, DISPATCH, FINDINGS, WRITER, Definition, Phase
 
 from .answers import AnswerReader, PersonaAnswer, read_pass
 from .handoff import build_prompt
-from .judgement import COVERAGE, DISPATCH, Judgement
+from .judgement import Judgement
 
 _MANNERS: Final = ("deliverables", "ux")
 """What policies about dispatches may say to a persona."""
