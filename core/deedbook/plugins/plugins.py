@@ -1,6 +1,7 @@
 """Installed plugins: a catalogue of entry points without imports; then single plugins, loaded and checked."""
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
@@ -247,7 +248,7 @@ def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
 
 def _offers(name: str, distribution: "importlib_metadata.Distribution") -> Iterator[Offer]:
     points = _entry_points(distribution)
-    version = distribution.version if points else ""
+    version = _version(distribution) if points else ""
     installation = Installation(distribution)
     for point in points:
         yield Offer(_KINDS[point.group], point.name, point.value, name, version, installation)
@@ -259,6 +260,13 @@ def _entry_points(distribution: "importlib_metadata.Distribution") -> "list[impo
     if not any(group in text for group in _KINDS):
         return []
     return [point for point in distribution.entry_points if point.group in _KINDS]
+
+
+def _version(distribution: "importlib_metadata.Distribution") -> str:
+    """Return the version, from the headers alone: the library also parses the description below them."""
+    head = (distribution.read_text("METADATA") or "").partition("\n\n")[0]
+    found = re.findall(r"(?m)^Version: *(\S+) *$", head)
+    return found[0] if len(found) == 1 else distribution.version
 
 
 def _home(distribution: "importlib_metadata.Distribution") -> Any:
