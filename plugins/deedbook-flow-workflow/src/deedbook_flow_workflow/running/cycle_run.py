@@ -18,10 +18,10 @@ from deedbook import Failed, Object, Run
 from deedbook.format.schema import foreign
 from deedbook_flow_workflow.aggregate import fingerprint, grade
 from deedbook_flow_workflow.artifacts import make_slug
-from deedbook_flow_workflow.definition import Definition, Phase
+from deedbook_flow_workflow.definition import GENERATION, Definition, Phase
 
 from .events import ABORT, ABORTED, ADVANCED, COMPLETED, DONE, HALTED, STARTED
-from .judgement import GENERATION, Judgement
+from .judgement import Judgement
 from .phase_run import Material, PhaseOutcome, PhaseRun
 from .signal_set import SignalSet
 
