@@ -1,0 +1,6 @@
+"""Govern the tools of a Python program: `guard` finds the workspace, and its object judges and records each call."""
+
+from .conversation import CallDenied, Conversation, Permit
+from .guard import Guard, guard
+
+__all__ = ["CallDenied", "Conversation", "Guard", "Permit", "guard"]
