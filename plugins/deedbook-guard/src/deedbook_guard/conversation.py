@@ -141,15 +141,19 @@ class Conversation:
         recorded = recorded_result(value)
         return _seen(await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, value)
 
-    def fail(self, permit: Permit, problem: BaseException) -> None:
-        """Record that the tool raised *problem*, or was cancelled."""
+    def fail(self, permit: Permit, problem: BaseException, *, cancelled: bool = False) -> None:
+        """Record that the tool raised *problem*; it was *cancelled* if this is no `Exception`, or if the caller says so."""
         name = permit.ticket.bound.id
-        if isinstance(problem, Exception):
+        if isinstance(problem, Exception) and not cancelled:
             said = describe(problem, permit.ticket.bound.mask)
             outcome = Outcome("failed", error=fault("TOOL_ERROR", f"{name}: {said}"))
         else:
             outcome = Outcome("cancelled", error=fault("CANCELLED", f"{name} was cancelled: {describe(problem)}"))
         self.session.after(permit.ticket, outcome)
+
+    def note(self, event: str, said: Mapping[str, Any]) -> None:
+        """Record an *event* of the program that nobody decides about, such as the usage of a model (``bridge.told``)."""
+        self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})
 
     def declared_effects(self, name: str) -> str | None:
         """Return the effects of the tool *name* as the workspace declares them; ``None`` if it does not."""

@@ -47,9 +47,9 @@ class Guard:
         said = {"purpose": recordable(purpose)} if purpose else {}
         if not document["policies"]:
             said["policy"] = NO_POLICY
-        session.note("bridge.told", "agent", {"agent": self.agent, "event": "Conversation", "said": said})
         unknown = str(document["clients"][self.agent]["unknown_tools"])
         begun = Conversation(session, self.agent, unknown=unknown)
+        begun.note("Conversation", said)
         with self._lock:
             self._conversations = {each for each in self._conversations if not each.session.ended} | {begun}
         return begun
