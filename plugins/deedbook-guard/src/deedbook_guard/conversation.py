@@ -142,7 +142,7 @@ class Conversation:
         return _seen(await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, value)
 
     def fail(self, permit: Permit, problem: BaseException, *, cancelled: bool = False) -> None:
-        """Record that the tool raised *problem*; it was *cancelled* if this is no `Exception`, or if the caller says so."""
+        """Record that the tool raised *problem*; no `Exception` means *cancelled*, as does the caller's word."""
         name = permit.ticket.bound.id
         if isinstance(problem, Exception) and not cancelled:
             said = describe(problem, permit.ticket.bound.mask)
@@ -152,7 +152,7 @@ class Conversation:
         self.session.after(permit.ticket, outcome)
 
     def note(self, event: str, said: Mapping[str, Any]) -> None:
-        """Record an *event* of the program that nobody decides about, such as the usage of a model (``bridge.told``)."""
+        """Record an *event* that nobody decides about, such as the usage of a model (``bridge.told``)."""
         self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})
 
     def declared_effects(self, name: str) -> str | None:

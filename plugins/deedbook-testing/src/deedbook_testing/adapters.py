@@ -71,10 +71,12 @@ class Effects:
         async def send(text: str) -> str:
             """Send a text."""
             await asyncio.sleep(0)
+            assert text
             return self.record("send")
 
         def drop(text: str) -> str:
             """Drop a table."""
+            assert text
             return self.record("drop")
 
         return {"send": send, "drop": drop}
@@ -242,7 +244,10 @@ class AdapterContract(ABC):
         try:
             asyncio.run(self.run(agent) if way == "run" else self.stream(agent))
         except Exception as problem:  # noqa: BLE001 - each framework has its own
-            assert "the gate crashed" in "".join(map(str, _chain(problem)))
+            raised = "".join(map(str, _chain(problem)))
+        else:
+            return
+        assert "the gate crashed" in raised
 
 
 def _chain(problem: BaseException | None) -> Iterator[BaseException]:
