@@ -312,6 +312,32 @@ guard("shop")
     assert json.dumps(found["tool.result"]["result"]) == '"a7"'
 
 
+def test_unknown_tools_count_as_writes_at_least(shop):
+    with pytest.raises(SourceError, match="at least write"):
+        shop(("look: {effects: read}", "look: {effects: read}\n      other: {effects: read}"))
+
+
+def test_forked_process_does_not_write_into_the_session_of_its_parent(shop):
+    """A conversation that began before is refused; calls outside of one get a session of the child."""
+    governed = shop()
+    conversation = governed.conversation()
+    governed.call("look", {"n": 1}, dict)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with pytest.raises(DeedbookError, match="another process"):
+                conversation.call("look", {"n": 2}, dict)
+            status = 0 if governed.call("look", {"n": 3}, dict) == {"n": 3} else 2
+            governed.current.end()
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    conversation.end()
+    calls = [payload["args"]["n"] for kind, payload in events(governed) if kind == "tool.call"]
+    assert sorted(calls) == [1, 3]
+
+
 def test_given_workspace_that_does_not_exist_is_not_replaced(tmp_path):
     with pytest.raises(SourceError):
         guard("shop", workspace=tmp_path)

@@ -275,6 +275,8 @@ def _calls(governed: Guard, effects: Effects) -> Counter[str]:
     intents = {event.span for event in found if event.type == "tool.call"}
     outcomes = Counter(event.parent for event in found if event.type in ("tool.result", "tool.error"))
     assert outcomes == Counter(intents), "a call has no outcome, or several"
+    left = [event for event in found if event.type == "tool.error" and event.payload["outcome"] == "unknown"]
+    assert not left, "a call was left open until the end of its session"
     return kinds
 
 
