@@ -52,6 +52,15 @@ class Form:
         return matcher
 
 
+def open_tools(request: Object) -> list[Object]:
+    """Return the tools of a request that the conversation has not used yet.
+
+    So small a model repeats a call for ever, so each tool is offered until it has been called once.
+    """
+    used = {call["name"] for message in request["messages"] for call in message.get("tool_calls", ())}
+    return [tool for tool in request.get("tools") or () if tool["name"] not in used]
+
+
 def narrowed(schema: Object) -> dict[str, Any]:
     """Return *schema* without its optional properties, with limits for texts and lists, at every depth.
 
@@ -76,11 +85,11 @@ def narrowed(schema: Object) -> dict[str, Any]:
 
 def _limited(schema: dict[str, Any]) -> dict[str, Any]:
     if _may_be(schema, "string") and not schema.keys() & {"enum", "const", "pattern", "format"}:
-        least = schema.get("minLength", 0)
-        schema["maxLength"] = min(schema.get("maxLength", TEXT_LIMIT), max(TEXT_LIMIT, least))
+        most = max(TEXT_LIMIT, schema.get("minLength", 0))
+        schema["maxLength"] = min(schema.get("maxLength", most), most)
     if _may_be(schema, "array"):
-        least = schema.get("minItems", 0)
-        schema["maxItems"] = min(schema.get("maxItems", LIST_LIMIT), max(LIST_LIMIT, least))
+        most = max(LIST_LIMIT, schema.get("minItems", 0))
+        schema["maxItems"] = min(schema.get("maxItems", most), most)
     return schema
 
 

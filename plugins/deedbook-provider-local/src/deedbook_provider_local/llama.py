@@ -121,18 +121,18 @@ class Pass:
         return x / self._np.sqrt(mean + self._np.float32(self._model.shape.epsilon)) * weight
 
     def _feed_forward(self, block: Block, x: Array) -> Array:
-        gate, up = self._np.split(x @ block.gate_up.T, 2, axis=-1)
-        return (gate / (1 + self._np.exp(-gate)) * up) @ block.down.T
+        gate, up = self._np.split(_product(x, block.gate_up), 2, axis=-1)
+        return _product(gate / (1 + self._np.exp(-gate)) * up, block.down)
 
     def _attend(self, number: int, block: Block, x: Array, turn: tuple[Array, Array]) -> Array:
         np, shape = self._np, self._model.shape
         count, size = len(x), shape.head_size
-        heads = (x @ block.qkv.T).reshape(count, -1, size)
+        heads = _product(x, block.qkv).reshape(count, -1, size)
         split = shape.heads + shape.kv_heads
         turned = self._rotate(heads[:, :split], turn)
         keys = self._extend(self._keys, number, turned[:, shape.heads :])
         values = self._extend(self._values, number, heads[:, split:])
-        # (groups, heads of a group × tokens, size): the heads of a group share keys and values
+        # (groups, heads of a group * tokens, size): the heads of a group share keys and values
         groups = turned[:, : shape.heads].reshape(count, shape.kv_heads, -1, size)
         query = groups.transpose(1, 2, 0, 3).reshape(shape.kv_heads, -1, size)
         scores = query @ keys.transpose(1, 2, 0) * np.float32(size**-0.5)
@@ -142,7 +142,7 @@ class Pass:
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         mixed = scores @ values.transpose(1, 0, 2) / scores.sum(-1, keepdims=True)
         mixed = mixed.reshape(shape.kv_heads, -1, count, size).transpose(2, 0, 1, 3).reshape(count, -1)
-        return mixed @ block.attention_out.T
+        return _product(mixed, block.attention_out)
 
     def _rotate(self, heads: Array, turn: tuple[Array, Array]) -> Array:
         """Turn neighbouring pairs by their position's angles (Su et al. 2021, arXiv:2104.09864)."""
@@ -164,3 +164,8 @@ class Pass:
             kept = store[number] = room
         kept[self.length : end] = more
         return kept[:end]
+
+
+def _product(x: Array, matrix: Array) -> Array:
+    """Return ``x @ matrix.T``; for one row in the form that BLAS computes nearly twice as fast."""
+    return (matrix @ x[0])[None] if len(x) == 1 else x @ matrix.T

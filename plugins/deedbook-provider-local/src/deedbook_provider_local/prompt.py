@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from deedbook import Object
 
-from .form import ANSWER, ARGS, CALL
+from .form import ANSWER, ARGS, CALL, open_tools
 from .vocabulary import Vocabulary
 
 _BEGIN: Final = "<|im_start|>"
@@ -40,7 +40,7 @@ def _instructions(request: Object, response: Object | None) -> Iterator[str]:
     for message in request["messages"]:
         if message["role"] == "system":
             yield message["content"].strip()
-    tools = request.get("tools") or ()
+    tools = open_tools(request)
     if tools:
         described = "\n".join(f"- {tool['name']}: {tool.get('description', '')}" for tool in tools)
         yield (

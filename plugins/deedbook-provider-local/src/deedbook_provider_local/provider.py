@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from deedbook import Ctx, Failed, HandlerSpec, Host, Object
 
-from .form import ANSWER, ARGS, CALL, Form
+from .form import ANSWER, ARGS, CALL, Form, open_tools
 from .generation import Answer, generate
 from .model import ModelSlot
 from .prompt import prompt_tokens
@@ -67,7 +67,7 @@ class Local:
 
         model = slot.get(tell)
         schema = self._host.schema(request["response_schema"]) if "response_schema" in request else None
-        form = Form.of(schema, request.get("tools") or ())
+        form = Form.of(schema, open_tools(request))
         prompt = prompt_tokens(request, schema, model.vocabulary)
         limit = min(self._limit, request.get("max_tokens", self._limit))
         with slot.turn(tick):
