@@ -11,6 +11,8 @@ from .vocabulary import Vocabulary
 
 _BEGIN: Final = "<|im_start|>"
 _END: Final = "<|im_end|>"
+_DEFAULT: Final = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+"""The instructions that the model's own chat template uses if there are none."""
 
 
 def prompt_tokens(request: Object, response: Object | None, vocabulary: Vocabulary) -> list[int]:
@@ -25,8 +27,7 @@ def prompt_tokens(request: Object, response: Object | None, vocabulary: Vocabula
 
 def _turns(request: Object, response: Object | None) -> Iterator[tuple[str, str]]:
     """Yield role and text of each turn; the model knows system, user and assistant only."""
-    instructions = "\n\n".join(_instructions(request, response))
-    yield "system", instructions
+    yield "system", "\n\n".join(_instructions(request, response)) or _DEFAULT
     for message in request["messages"]:
         if message["role"] == "assistant":
             yield "assistant", message["content"] or _calls(message)
