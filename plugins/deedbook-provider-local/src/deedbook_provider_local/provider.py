@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from deedbook import Ctx, Failed, HandlerSpec, Host, Object
+from deedbook import Ctx, Failed, HandlerSpec, Host, IntakeError, Object, parse
 
 from .form import ANSWER, ARGS, CALL, Form, open_tools
 from .generation import Answer, generate
@@ -20,7 +20,7 @@ class Local:
 
     The first call loads the model, later calls share it; calls of one kernel run one after the other. The answer is a
     function of the request, the weights and the engine; the response names the latter two as its ``model``. Every
-    failure is `Failed` with ``PROVIDER_ERROR``.
+    failure is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for a call that is not acceptable JSON.
     """
 
     spec = HandlerSpec(
@@ -82,7 +82,11 @@ def _outcome(request: Object, form: Form, answer: Answer) -> dict[str, Any]:
         return {"text": answer.text, "tool_calls": [], "finish_reason": "max_tokens"}
     if not form.calls:
         return {"text": answer.text, "tool_calls": [], "finish_reason": "stop"}
-    told = json.loads(answer.text)
+    try:
+        told = parse(answer.text)
+    except IntakeError as problem:
+        why = f"the model's answer is refused: {problem}"
+        raise Failed(problem.error.code, why) from None
     if CALL in told:
         number = 1 + sum(len(message.get("tool_calls", ())) for message in request["messages"])
         call = {"id": f"call_{number}", "name": told[CALL], "args": told[ARGS]}
