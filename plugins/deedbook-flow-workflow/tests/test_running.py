@@ -85,6 +85,13 @@ def test_cycle_goes_through_its_phases_and_is_done(desk):
     }
 
 
+def test_artifacts_of_the_run_state_their_schemas(desk):
+    write_cycle(desk, phase("first"), phase("second"))
+    context = run(desk)
+    stated = [context.clarification, context.plan, context.report, context.verification]
+    assert [each["schema_version"] for each in stated] == ["v1"] * 4
+
+
 def test_personas_work_side_by_side_each_under_its_own_skill(desk, says):
     """Neither can end before the other has begun; each may use its own tool and not that of the other."""
     both = threading.Barrier(2, timeout=30)

@@ -94,7 +94,8 @@ class CycleRun:
             )
         context = run.context
         context.clarify({"intent": left["request"], "cycle_id": cycle.id, "schema_version": "v1"})
-        context.plan({"steps": [self._describe(self._definition.phases[name]) for name in cycle.phases]})
+        steps = [self._describe(self._definition.phases[name]) for name in cycle.phases]
+        context.plan({"steps": steps, "risks": [], "needs_advisor": False, "schema_version": "v1"})
         context.begin_execution()
         self._started = run.now()
         run.record(STARTED, {"cycle_id": cycle.id, "session_id": run.session, "entry_phase": cycle.entry_phase})
@@ -116,7 +117,7 @@ class CycleRun:
             done = list(dict.fromkeys(visited))
             report = {"output": text, "steps_completed": done, "tool_calls_made": [], "schema_version": "v1"}
             context.verify(report)
-            context.complete({"verdict": "pass", "reason": ending.reason})
+            context.complete({"verdict": "pass", "reason": ending.reason, "schema_version": "v1"})
         elif ending.verdict == HALTED:
             context.halt(f"halted: {ending.reason}"[:_LONGEST])
         else:
