@@ -552,7 +552,7 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
     if page in STARTED:
         copytree(STARTER, tmp_path / ".system")
     for block in blocks(page):
-        place = re.fullmatch(r"# (\.system/\S+|[a-z]+\.py)", block.first)
+        place = re.fullmatch(r"# ((?:\.system|house)/\S+|[a-z]+\.py)", block.first)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             rest = block.text.partition("\n")[2]
