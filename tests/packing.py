@@ -1,6 +1,7 @@
 """Real packs: a project on disk, built by flit into a wheel, and installed for one workspace only."""
 
 import os
+import shutil
 import zipfile
 from contextlib import chdir
 from pathlib import Path
@@ -34,9 +35,11 @@ def wheel(folder: Path) -> Path:
         return folder / build_wheel(".")
 
 
-def unpack(built: Path, site: Path) -> None:
-    """Install a wheel in *site*, as pip would: unpacked, with its record."""
+def unpack(built: Path, site: Path, *, upgrade: bool = False) -> None:
+    """Install a wheel in *site*, as pip would: unpacked, with its record; with *upgrade* instead of other versions."""
     site.mkdir(exist_ok=True)
+    for other in site.glob(f"{built.name.partition('-')[0]}-*.dist-info") if upgrade else ():
+        shutil.rmtree(other)
     with zipfile.ZipFile(built) as packed:
         packed.extractall(site)
 

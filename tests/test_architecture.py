@@ -258,8 +258,9 @@ def test_projects_import_only_what_they_declare():
 
 ROOMS_OF_FEATURES = {
     "deedbook-policy-cedar": ("format.errors",),
-    "deedbook-policy-standard": ("format.canonical", "format.errors", "format.lint", "format.schema",
-                                 "contract.facts", "policy.conditions", "policy.gates", "policy.kinds", "policy.match"),
+    "deedbook-policy-standard": ("format.canonical", "format.errors", "format.events", "format.lint", "format.reader",
+                                 "format.schema", "contract.facts", "policy.conditions", "policy.gates",
+                                 "policy.kinds", "policy.match"),
 }  # fmt: skip
 """What first-party distributions may import of the kernel beside its contract: canonical JSON, errors, schemas, and
 the one match grammar, with the facts and tags that policies look at."""

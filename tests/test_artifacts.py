@@ -67,6 +67,19 @@ def test_artifacts_that_fit_are_kept_as_they_are(lab):
     assert context.state == "COMPLETED"
 
 
+def test_directive_of_version_2_is_a_clarification(lab):
+    directive = {"intent": "look", "constraints": [], "cycle": "check", "schema_version": "v2"}
+
+    def work(args, run):
+        with pytest.raises(Failed, match=r"the clarification does not fit lead_directive_v2: \$\.cycle"):
+            run.context.clarify({**directive, "cycle": ""})
+        run.context.clarify(directive)
+        run.answer("done")
+
+    _, context = played(lab, work)
+    assert context.clarification == directive
+
+
 @pytest.mark.parametrize(("verb", "artifact", "place"), WRONG.values(), ids=WRONG)
 def test_wrong_artifact_is_refused_with_its_place_and_writes_nothing(lab, verb, artifact, place):
     refused = []

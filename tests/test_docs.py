@@ -217,6 +217,8 @@ def test_error_codes_are_known(page):
         "NO_OUTPUT",
         "REFLECTION_INVALID",
         "VERDICT_UNKNOWN",
+        "SANDBOX_LIMIT",
+        "SANDBOX_REFUSED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {

@@ -32,7 +32,8 @@ def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
         for command, shown in commands:
             place = re.fullmatch(r"pip install -q \./(\S+)", command)
             if place:
-                packing.unpack(packing.wheel(project / place[1]), site)
+                built = project / place[1]
+                packing.unpack(built if built.suffix == ".whl" else packing.wheel(built), site, upgrade=True)
             else:
                 shell.run(command, shown)
     ledgers = list(project.glob(".deedbook/*/**/.events.jsonl"))

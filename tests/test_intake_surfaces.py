@@ -315,6 +315,7 @@ READERS = {
     "format/schema.py": "the kernel's own schemas",
     "charter/store.py": "sources in the state folder, held against their digests",
     "deedbook_audit/upcasting/envelope_1_0.py": "lines of an older form, whose rules are of their time",
+    "deedbook_policy_cedar/engine.py": "what the Cedar engine says of a policy",
     "deedbook_sink_otel/cursors.py": "its own file in the state folder",
     "deedbook_flow_runcontext/conversation.py": "a message that the kernel has parsed and checked before",
     "deedbook_testing/acting.py": "tests",

@@ -62,6 +62,7 @@ NO_EFFECT = {
         "under": "says what others hang under",
     },
     Door: {
+        "decide": "asks a policy, and records its answer",
         "open": "is a table",
         "approval_wait": "is where calls wait for a person",
         "is_deferred": "is a value",
@@ -82,6 +83,9 @@ NO_EFFECT = {
         "read_context": "reads the state of a run",
         "abilities": "reads the charter",
         "skills": "reads the charter",
+        "subjects": "reads the charter",
+        "start_skill": "asks hooks, and records their answers",
+        "decide": "asks a policy, and records its answer",
         "now": "records a value",
         "random": "records a value",
         "new_id": "records a value",

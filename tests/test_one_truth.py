@@ -104,12 +104,15 @@ BOTH = {
 """The pairs of events that state the same by their nature, with the reason."""
 MADE_OF = {
     "ooda": {("context.noted", "worker.report")},
-    "content-pipeline": {("context.noted", each) for each in ("context.clarified", "context.scoped", "worker.report")},
+    "content-pipeline": {
+        *(("context.noted", each) for each in ("context.clarified", "context.scoped", "worker.report")),
+        *((each, "context.clarified") for each in ("flow.call", "context.created")),
+    },
     "five-point": set(),
     "route-verdict": set(),
     "review": {(each, "context.clarified") for each in ("user.message", "flow.call", "context.created")},
 }
-"""What else two events of a flow hold: an artifact is made of a note of a stage; the model takes the prompt over."""
+"""What else two events of a flow hold: artifacts are made of notes of stages; a clarification takes the prompt over."""
 
 
 def dual_writes(events):

@@ -197,7 +197,7 @@ class Kernel:
             show=show or _ignore,
             own=self.ledger,
             pending_calls=partial(self.pending_calls, wait),
-            before_effects=self.features.before_effects(self, ledger, undo),
+            parts=self.features.session_parts(self, ledger, undo),
             prompted=self._after_prompt,
             ending=self._before_end,
             closed=partial(self._after_end, run=run),

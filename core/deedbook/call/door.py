@@ -13,13 +13,14 @@ and `Door.after`. The nine steps:
 9. validate what the caller sees.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
+from deedbook.contract.features import AllowedCall, FactsChanged
 from deedbook.format import canonical
 from deedbook.format.errors import (
     ApprovalError,
@@ -38,13 +39,14 @@ from deedbook.format.errors import (
 from deedbook.format.events import Entry
 from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
+from deedbook.plugins.features import SessionParts
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
-from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform
+from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform, settle
 from .open_calls import OpenCalls
 from .records import CallRecorder
 
@@ -52,15 +54,35 @@ if TYPE_CHECKING:
     from .approval_wait import ApprovalWait, OpenResult
     from .pending_calls import Grant, PendingCall, PendingCalls
 
-Facts: TypeAlias = Callable[[frozenset[str]], Object]
-"""Reads the named facts of the session, as the ledger holds them now."""
+_ATTEMPTS: Final = 8
+"""How often a call is judged again because facts changed before its intent was recorded."""
+
+
+class FactReader(Protocol):
+    """Reads the named facts as they are now, for a caller."""
+
+    def __call__(self, names: frozenset[str], caller: Caller | None = None, /) -> Object:
+        """Return the facts by name."""
+
+
+class Opening(NamedTuple):
+    """An intent to come: its *span* and time, the arguments as *given*, and functions to call with the outcome."""
+
+    span: str
+    now: str
+    given: bytes
+    settlements: tuple[Callable[[Outcome | None], None], ...] = ()
+
+    def release(self) -> None:
+        """Tell the features that the call did not begin."""
+        settle(self.settlements, None)
 
 
 class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
     *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts
-    the seconds. *before_effects* are called before effects of their kinds begin, and raise to prevent them. *calls*
+    the seconds. *parts* are the functions of features: facts, and what is called before intents and effects. *calls*
     holds the tickets without a recorded outcome. After an interrupt during recording, *doubt* is true: then only the
     ledger knows all open calls. If the session *suspends*, a run that needs a person, or is interrupted, stays open.
     *pending_calls* keeps calls that a person must decide.
@@ -71,12 +93,12 @@ class Door:
         bindings: Bindings,
         ledger: Ledger,
         *,
-        facts: Facts,
+        facts: FactReader,
         invoke: Mapping[str, Callable[[Ticket], Any]],
         clock: Clock,
         pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
-        before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
+        parts: SessionParts = SessionParts(),  # noqa: B008 - an immutable tuple
     ) -> None:
         self.bindings = bindings
         self.ledger = ledger
@@ -85,10 +107,12 @@ class Door:
         self.doubt = False
         self.suspends = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
-        self._before_effects = before_effects
+        self._parts = parts
         self._turn = RLock()
-        self._decide = self._in_turn if bindings.reads else self._before
-        self._always = bindings.charter.document["durability"] == "always" or bindings.waits
+        self._decide_now = self._repeat if parts.before_intents else self._before
+        self._decide = self._in_turn if bindings.reads else self._decide_now
+        durable = bindings.charter.document["durability"] == "always"
+        self._always = durable or bindings.waits or bool(parts.before_intents)
         self._facts = facts
         self._invoke = invoke
         self._pending_calls = pending_calls
@@ -197,6 +221,7 @@ class Door:
                 each.close()
             else:
                 why = fault("CANCELLED", f"{each.value.bound.id} was cancelled before it began")
+                each.value.settle(None)
                 self.after(each.value, Outcome("cancelled", error=why))
 
     def resume(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant") -> Result[Json]:
@@ -232,7 +257,7 @@ class Door:
         raw = encode_subject(bound, value)
         with self._turn if bound.gate.reads else nullcontext():
             now, session = self.ledger.now(), self.ledger.session_id
-            facts = self._facts(bound.gate.reads) if bound.gate.reads else {}
+            facts = self._facts(bound.gate.reads, caller) if bound.gate.reads else {}
             case = subject_case(bound, raw, caller, self.bindings.enforcement, session, now, facts)
             payload = subject_payload(bound, answer_subject(bound, self.clock, case), case, raw)
             entry = self.recorder.note("policy.check", "policy", caller, cause, payload)
@@ -245,7 +270,17 @@ class Door:
     ) -> "OpenResult":
         """Keep facts unchanged until the intent that depends on them is recorded."""
         with self._turn:
-            return self._before(caller, ability, args, cause, grant)
+            return self._decide_now(caller, ability, args, cause, grant)
+
+    def _repeat(
+        self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
+    ) -> "OpenResult":
+        """Judge again as long as facts change between the judgement and the intent."""
+        for _ in range(_ATTEMPTS):
+            with suppress(FactsChanged):
+                return self._before(caller, ability, args, cause, grant)
+        why = f"what the gates of {ability} read changed {_ATTEMPTS} times while it was judged; try again"
+        raise LedgerError(fault("LEDGER_LOCKED", why, retryable=True))
 
     def _before(
         self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
@@ -253,32 +288,59 @@ class Door:
         bound = self.bindings.find(ability)
         raw = encode_args(bound, args)
         now = self.ledger.now()
-        facts = self._facts(bound.reads) if bound and bound.reads else {}
+        facts = self._facts(bound.reads, caller) if bound and bound.reads else {}
         when = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
         verdict = self._judge(caller, ability, bound.judged_args(raw) if bound else raw, when)
         entries = self.recorder.decision_entries(verdict, caller, facts, cause)
         if verdict.bound is not None and verdict.outcome == "ask":
             if self._deferred:
-                return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, now, raw))
+                held = self._reserve(verdict, verdict.bound, caller, when, raw)
+                return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, held))
             return self.approval_wait.request_approval(verdict, verdict.bound, caller, raw, cause, entries)
-        if grant and not verdict.code:
-            self._use(grant, verdict, now)
-        if verdict.bound is None or verdict.code:
+        opening: Opening | None = None
+        if verdict.bound is not None and not verdict.code:
+            opening = self._reserve(verdict, verdict.bound, caller, when, raw)
+            if grant:
+                self._use(grant, verdict, now, opening)
+        if verdict.bound is None or opening is None or verdict.code:
             entries.append(self.recorder.denial(verdict, caller, ability, cause))
             self.ledger.append(entries, ts=now)
             error = fault(verdict.code, verdict.reason, place=source_place(verdict.by))
             return Err(error, {"signals": verdict.signals})
-        return Ok(self._open(verdict, verdict.bound, caller, cause, entries, now, raw))
+        return Ok(self._open(verdict, verdict.bound, caller, cause, entries, opening))
+
+    def _reserve(
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, given: bytes
+    ) -> Opening:
+        """Let the features reserve what the call may use; raises `FactsChanged`, and `LedgerError` to prevent it."""
+        opening = Opening(self.ledger.span(), when.now, given)
+        if not self._parts.before_intents:
+            return opening
+        call = make_call(self.bindings, caller, bound, verdict.args, verdict.raw, when)
+        answers = {gate.id: decision.outcome for gate, decision in verdict.policies}
+        allowed = AllowedCall(call=call, caller=caller, span=opening.span, answers=answers)
+        try:
+            for ask in self._parts.before_intents:
+                settlement = ask(allowed)
+                if settlement is not None:
+                    opening = opening._replace(settlements=(*opening.settlements, settlement))
+        except BaseException:
+            opening.release()
+            raise
+        return opening
 
     def _again(self, parked: "PendingCall", cause: str, grant: "Grant | None") -> "OpenResult":
         """Judge a pending call again, with its original arguments; facts and gates may have changed."""
         return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
 
-    def _use(self, grant: "Grant", verdict: Verdict, now: str) -> None:
+    def _use(self, grant: "Grant", verdict: Verdict, now: str, opening: Opening) -> None:
         """Use the approval up, durably; the call is denied if it was used before."""
         try:
             self.approval_wait.use(grant, self.ledger.session_id, now)
-        except ApprovalError as problem:
+        except DeedbookError as problem:
+            opening.release()
+            if not isinstance(problem, ApprovalError):
+                raise
             verdict.deny(problem.error.code, problem.error.message)
 
     def _judge(self, caller: Caller, ability: str, raw: bytes, when: DecisionContext) -> Verdict:
@@ -299,12 +361,11 @@ class Door:
         caller: Caller,
         cause: str,
         entries: list[Entry],
-        now: str,
-        given: bytes,
+        opening: Opening,
     ) -> Ticket:
         """Open a call whose agent asks a person; the deferral and the intent are durable before the effect."""
         left = self.approval_wait.deferral(verdict, bound, caller, cause)
-        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], now, given)
+        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], opening)
         ticket.asked = recordable(verdict.reason)
         return ticket
 
@@ -315,24 +376,27 @@ class Door:
         caller: Caller,
         cause: str,
         entries: list[Entry],
-        now: str,
-        given: bytes,
+        opening: Opening,
     ) -> Ticket:
-        span = self.ledger.span()
+        span, begun = opening.span, False
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
-        args = bound.handler_args(verdict.args, given)
+        args = bound.handler_args(verdict.args, opening.given)
         ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
+        ticket.settlements = opening.settlements
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
         try:
             self.calls.announce(span)
-            self.ledger.append(entries, ts=now, durable=bound.durable or verdict.outcome == "ask")
+            begun = True
+            self.ledger.append(entries, ts=opening.now, durable=bound.durable or verdict.outcome == "ask")
             ticket.deadline = self.clock() + bound.timeout  # the time of the disk does not count for the handler
             self.calls.add(ticket)
-            for ask in self._before_effects.get(bound.effects, ()):
+            for ask in self._parts.before_effects.get(bound.effects, ()):
                 self._allow(ticket, ask)
-        except DeedbookError:
+        except DeedbookError as problem:
             self.calls.settle(span)
+            if not begun or isinstance(problem, IntakeError):  # any other error may have left the intent in the file
+                ticket.settle(None)
             raise
         except BaseException:
             self._abandon(ticket)
@@ -345,6 +409,7 @@ class Door:
             ask(ticket)
         except LedgerError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} was not begun: {problem.error.message}")
+            ticket.settle(None)
             self.after(ticket, Outcome("failed", error=why))
             raise LedgerError(why) from problem
 
@@ -356,6 +421,7 @@ class Door:
             if any(event.span == ticket.span for event in read(self.ledger.place)):
                 self.calls.add(ticket)
                 why = fault("CANCELLED", f"{ticket.bound.id} was cancelled before it began")
+                ticket.settle(None)
                 self.after(ticket, Outcome("cancelled", error=why))
             self.doubt = not certain
 
@@ -418,6 +484,9 @@ class Door:
             self.doubt = True
             self.calls.settle(ticket.span)
             raise
+        finally:
+            if ticket.outcome is not None and ticket.settlements:
+                ticket.settle(outcome)
 
     def _succeed(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:

@@ -3,7 +3,8 @@
 There is always an outcome, unless the handler is a flow whose run is suspended.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
@@ -11,7 +12,7 @@ import attrs
 
 from deedbook.contract import Failed, Json, Object
 from deedbook.format.canonical import admit, decode
-from deedbook.format.errors import DomainError, Ok, describe, fault
+from deedbook.format.errors import DeedbookError, DomainError, Ok, describe, fault
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
@@ -31,7 +32,8 @@ class Ticket:
 
     *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
     clock, in seconds; *outcome* is the span of its outcome, and *end* how it ended (`Outcome`). *signals* are those of
-    hooks. *asked* is the reason why a person must decide, if the agent asks the person.
+    hooks. *asked* is the reason why a person must decide, if the agent asks the person. *settlements* are functions of
+    features to call with the outcome.
     """
 
     bound: BoundAbility
@@ -46,6 +48,12 @@ class Ticket:
     end: str | None = None
     signals: Mapping[str, Any] = attrs.field(factory=dict)
     asked: str = ""
+    settlements: "tuple[Callable[[Outcome | None], None], ...]" = ()
+
+    def settle(self, outcome: "Outcome | None") -> None:
+        """Tell the features, once, the recorded *outcome*, or ``None`` if the call did not begin."""
+        told, self.settlements = self.settlements, ()
+        settle(told, outcome)
 
     @property
     def idempotency_key(self) -> str:
@@ -64,6 +72,13 @@ class Outcome(NamedTuple):
     error: DomainError | None = None
     late: bool = False
     events: tuple[tuple[str, Object], ...] = ()
+
+
+def settle(settlements: "Iterable[Callable[[Outcome | None], None]]", outcome: Outcome | None) -> None:
+    """Call each of the *settlements* with *outcome*; one that cannot be recorded changes nothing about the call."""
+    for each in settlements:
+        with suppress(DeedbookError):
+            each(outcome)
 
 
 class Interrupted(Exception):  # noqa: N818 - it carries an outcome; its cause is the error

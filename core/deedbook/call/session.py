@@ -1,7 +1,7 @@
 """Sessions, each with one ledger file. Everything a session does goes through its door."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,13 +28,14 @@ from deedbook.format.events import Entry, label
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook.plugins.features import SessionParts
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
 from .call_context import CallCtx, WorkspaceCall
-from .door import Door
+from .door import Door, FactReader
 from .handlers import Outcome, Ticket
 from .hooks import HookResult, HookRunner, refused
 from .records import check_record
@@ -65,9 +66,8 @@ class Session:
 
     *prompted* and *closed* are called after a prompt and after the end are recorded, *ending* before the end. *own* is
     the ledger of the workspace. *pending_calls* makes the queue for calls that a person must decide, unless these are
-    *deferred* to the caller. *origin*: the session that this one continues; *before_effects* are called before an
-    effect. *past* are the events of a resumed session. *mode* is how it
-    runs (`contract.flow.MODES`).
+    *deferred* to the caller. *origin*: the session that this one continues; *parts* come from
+    features. *past* are the events of a resumed session. *mode* is how it runs (`contract.flow.MODES`).
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -85,7 +85,7 @@ class Session:
         prompted: Callable[["Session"], None],
         ending: Callable[["Session"], None],
         origin: "SessionOrigin | None" = None,
-        before_effects: Mapping[str, Sequence[Callable[[Ticket], None]]] = {},
+        parts: SessionParts = SessionParts(),  # noqa: B008 - an immutable tuple
         past: Sequence[Event] = (),
         mode: str = "interactive",
     ) -> None:
@@ -100,7 +100,7 @@ class Session:
         self._prompted = prompted
         self._before_end = ending
         self._origin = origin
-        self._facts = _facts_of(ledger, past) if bindings.reads else _no_facts
+        self._facts = _facts_of(ledger, past, parts, self.caller) if bindings.reads else _no_facts
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = own
         plain = self._invoke
@@ -108,7 +108,7 @@ class Session:
         self.door = Door(
             bindings, ledger,
             facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=pending_calls,
-            deferred=deferred, before_effects=before_effects,
+            deferred=deferred, parts=parts,
         )  # fmt: skip
         self._root = self._cause = ""
         self._ending = Lock()
@@ -410,12 +410,12 @@ class Session:
         return span
 
 
-def _no_facts(_names: frozenset[str]) -> Object:
+def _no_facts(_names: frozenset[str], _caller: Caller | None = None) -> Object:
     return {}
 
 
-def _facts_of(ledger: Ledger, past: Sequence[Event]) -> Callable[[frozenset[str]], Object]:
+def _facts_of(ledger: Ledger, past: Sequence[Event], parts: SessionParts, caller: Caller) -> FactReader:
     """Return the reader of a session's facts; only sessions whose gates read facts need it."""
     from .facts import Facts
 
-    return Facts(ledger, past)
+    return Facts(ledger, past, parts.facts, caller)

@@ -11,6 +11,7 @@ from deedbook.contract.facts import FACTS
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.errors import fault
 from deedbook.format.schema import suggest
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import find_implementation
 from deedbook.plugins.policy_kinds import Kind
 from deedbook.policy.match import Match
@@ -151,9 +152,17 @@ class GuardCompiler:
 
     def _gate(self, spec: GateSpec, place: str) -> dict[str, Any]:
         for name in sorted(spec.reads - FACTS.keys()):
+            if self._is_offered_fact(name, place):
+                continue
             why = f"reads {name!r}, which is no fact{suggest(name, FACTS)}; facts: {', '.join(sorted(FACTS))}"
             self._linker.refuse("BINDING_INVALID", why, place)
         return {"reads": sorted(spec.reads), "pure": spec.pure, "rewrites": spec.rewrites}
+
+    def _is_offered_fact(self, name: str, place: str) -> bool:
+        """Return whether an installed feature offers the fact *name*; it is then linked, and so active."""
+        owner = name.partition(".")[0]
+        linked = self._linker.link(FEATURE, owner, place) if self._linker.is_offered(FEATURE, owner) else None
+        return linked is not None and name in getattr(getattr(linked.plugin_class, "spec", None), "facts", {})
 
 
 def _who(source: HookSource) -> str:

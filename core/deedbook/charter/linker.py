@@ -96,6 +96,10 @@ class Linker:
                 self._catalogue.find(kind, name, place)
         return self._loaded[key]
 
+    def is_offered(self, kind: str, name: str) -> bool:
+        """Return whether a plugin of that name is installed."""
+        return self._catalogue.get(kind, name) is not None
+
     def get(self, kind: str, name: str) -> LoadedPlugin | None:
         """Return a plugin that `link` loaded before, or ``None``; its fault is recorded already."""
         return self._loaded.get((kind, name))

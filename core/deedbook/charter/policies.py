@@ -105,6 +105,19 @@ def lint_own_policies(document: Entry, kinds: Kinds, sources: Mapping[str, Polic
     return [each for each in found if each.policy not in sources or not sources[each.policy].origin.packed]
 
 
+def lint_policies_here(document: Entry, kinds: Kinds, sources: Mapping[str, PolicySource]) -> list[PolicyNote]:
+    """Return the notes on policies, without those on rules of packs that can decide about no ability here.
+
+    Such a rule may be meant for another workspace; `deedbook pack lint` checks it.
+    """
+    found = lint_policies(document, kinds, sources)
+    packed = {each.policy for each in found if each.policy in sources and sources[each.policy].origin.packed}
+    reached = {name: reachable_rules(document, kinds, name) for name in packed}
+    return [
+        each for each in found if each.rule is None or (rules := reached.get(each.policy)) is None or each.rule in rules
+    ]
+
+
 def find_ineffective_rules(document: Entry, kinds: Kinds) -> list[PolicyNote]:
     """Return the notes on rules of own policies that guard nothing. A place in a pack has the form ``label: path``."""
     return [each for each in lint_policies(document, kinds) if each.guards_nothing and ": " not in each.place]

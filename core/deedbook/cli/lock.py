@@ -27,7 +27,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     """
     from deedbook.charter.locks import lock
     from deedbook.charter.pack_effects import pack_effect
-    from deedbook.charter.policies import lint_policies
+    from deedbook.charter.policies import lint_policies_here
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
     from deedbook.format.release import VERSION
@@ -65,7 +65,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     _tell(opened, free, silent, first=first)
     for pack, effect in effects:
         _tell_pack(pack, effect)
-    for each in lint_policies(opened.charter.document, installed_kinds(catalogue), source.policies):
+    for each in lint_policies_here(opened.charter.document, installed_kinds(catalogue), source.policies):
         say(plain(f"{each.place}: {each}"))
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0

@@ -1,6 +1,6 @@
 """The facts beyond a call that gates may read: names and JSON Schemas."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -23,4 +23,9 @@ FACTS: Final[Mapping[str, Object]] = MappingProxyType(
         "context.state": {"type": ["string", "null"]},
     }
 )
-"""Each fact, and the JSON Schema of its value."""
+"""Each fact of the kernel, and the JSON Schema of its value; features may offer more (`FeatureSpec.facts`)."""
+
+
+def empty_facts(names: Iterable[str]) -> dict[str, Object]:
+    """Return the facts of features among *names*, as they are before anything happened: empty objects."""
+    return {name: {} for name in names if name not in FACTS}

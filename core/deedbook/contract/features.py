@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import attrs
 import pluggy
 
-from .plugins import EventType, Object, Routes
+from .plugins import Call, EventType, Object, Outcome, Routes
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
@@ -29,11 +29,33 @@ class FeatureSpec:
     """What a feature declares, as the attribute ``spec`` of its class; a class without one declares nothing.
 
     *settings* is the JSON Schema of its section in YAML (``features: {NAME: …}``). *records* has the event types that
-    it records with `Session.record`; their names begin with ``x.`` and the feature's name.
+    it records with `Session.record`; their names begin with ``x.`` and the feature's name. *facts* has the facts that
+    it offers to gates (`FeatureHooks.session_facts`), each with its JSON Schema; their names are the feature's name, a
+    dot, and a name. A policy or hook that reads one activates the feature.
     """
 
     settings: Object = attrs.field(factory=lambda: {"type": "object", "additionalProperties": False})
     records: Mapping[str, EventType] = attrs.field(factory=dict)
+    facts: Mapping[str, Object] = attrs.field(factory=dict)
+
+
+class FactsChanged(Exception):  # noqa: N818 - a state, not an error of the caller
+    """Raised by a function of `before_intents`: the facts that allowed the call have changed, so it is judged again."""
+
+
+@attrs.frozen(kw_only=True)
+class AllowedCall:
+    """A call that was allowed, before its intent is recorded.
+
+    *call* is the call as gates saw it, without facts and not to be changed; *caller* is a
+    `deedbook.policy.bound.Caller`. *span* will be that of the intent. *answers* are the outcomes of the policies that
+    were asked, by id: another one than ``allow`` was overruled by a person's approval or by ``enforcement: observe``.
+    """
+
+    call: Call
+    caller: Any
+    span: str
+    answers: Mapping[str, Outcome]
 
 
 @attrs.frozen
@@ -96,6 +118,27 @@ class FeatureHooks:
 
         Called when a session is created, before the first line of its *ledger*. A returned function raises
         `LedgerError` to prevent an effect. *undo* collects what to undo if the session does not start.
+        """
+
+    @featurespec
+    def session_facts(self, kernel: Any, ledger: Any, settings: Object) -> Mapping[str, Callable[[Any], Object]] | None:
+        """Return functions that read the facts of `FeatureSpec.facts`, by name, or ``None``.
+
+        Called when a session is created, before the first line of its *ledger*. A function is called with the `Caller`
+        of each call whose gates read the fact, and returns an object; an empty one says that nothing is known yet. The
+        object is recorded with the decision.
+        """
+
+    @featurespec
+    def before_intents(
+        self, kernel: Any, ledger: Any, settings: Object
+    ) -> Callable[[AllowedCall], Callable[[Any], None] | None] | None:
+        """Return a function to call with each `AllowedCall`, or ``None``.
+
+        Called when a session is created, before the first line of its *ledger*. The function raises `FactsChanged` if
+        the call must be judged again, with the facts as they are now, and `LedgerError` to prevent it. What it returns,
+        if anything, is called once: with the `deedbook.call.handlers.Outcome` after this is recorded, or with ``None``
+        if the call did not begin. It is not called for a call whose outcome is lost.
         """
 
     @featurespec

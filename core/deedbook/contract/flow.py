@@ -54,8 +54,8 @@ class Context(Protocol):
     CREATED → CLARIFIED → SCOPED → PLANNED → EXECUTING → VERIFYING → COMPLETED, or FAILED, HALTED, NEEDS_HUMAN; from
     CLARIFIED a plan may follow at once, and from VERIFYING back to EXECUTING is rework. A move that the machine does
     not know raises `Failed` (``SCHEMA_VIOLATION``), which names the legal ones, and records nothing. An artifact that
-    states a ``schema_version`` must fit that schema: ``clarification_v1``, ``scope_v1``, ``plan_v1`` or ``plan_v2``,
-    ``verification_v1``.
+    states a ``schema_version`` must fit that schema: ``clarification_v1`` or ``lead_directive_v2``, ``scope_v1``,
+    ``plan_v1`` or ``plan_v2``, ``verification_v1``.
     """
 
     @property

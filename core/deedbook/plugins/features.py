@@ -1,16 +1,16 @@
 """Features: found through entry points, constructed once for each kernel, and called at fixed moments."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import attrs
 import pluggy
 
 from deedbook.contract import Object
-from deedbook.contract.features import PROJECT, FeatureHooks
+from deedbook.contract.features import PROJECT, AllowedCall, FeatureHooks
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault
 
 from .groups import FEATURE
@@ -50,6 +50,14 @@ class Notices:
         del self.found[:-_MOST]
 
 
+class SessionParts(NamedTuple):
+    """What features add to one session: the answers of `before_effects`, `session_facts` and `before_intents`."""
+
+    before_effects: Mapping[str, Sequence[Callable[[Any], None]]] = MappingProxyType({})
+    facts: Mapping[str, Callable[[Any], Object]] = MappingProxyType({})
+    before_intents: Sequence[Callable[[AllowedCall], Callable[[Any], None] | None]] = ()
+
+
 class Features:
     """The features of one kernel, each constructed once and called at fixed moments."""
 
@@ -86,15 +94,17 @@ class Features:
         catalogue = discover()
         return cls(catalogue, catalogue.names(FEATURE))
 
-    def before_effects(
-        self, kernel: Any, ledger: Any, undo: ExitStack
-    ) -> Mapping[str, tuple[Callable[[Any], None], ...]]:
-        """Return the functions to call before effects of each kind begin."""
-        found: dict[str, tuple[Callable[[Any], None], ...]] = {}
+    def session_parts(self, kernel: Any, ledger: Any, undo: ExitStack) -> SessionParts:
+        """Return what the features add to the session that writes *ledger*."""
+        effects: dict[str, tuple[Callable[[Any], None], ...]] = {}
         for _, ask in self._answers("before_effects"):
-            for effects, function in (ask(kernel=kernel, ledger=ledger, undo=undo) or {}).items():
-                found[effects] = (*found.get(effects, ()), function)
-        return found
+            for name, function in (ask(kernel=kernel, ledger=ledger, undo=undo) or {}).items():
+                effects[name] = (*effects.get(name, ()), function)
+        facts: dict[str, Callable[[Any], Object]] = {}
+        for _, ask in self._answers("session_facts"):
+            facts |= ask(kernel=kernel, ledger=ledger) or {}
+        intents = [ask(kernel=kernel, ledger=ledger) for _, ask in self._answers("before_intents")]
+        return SessionParts(effects, facts, tuple(each for each in intents if each is not None))
 
     def notify(self, moment: str, notices: Notices, **given: Any) -> None:
         """Call every feature at *moment*; an error is recorded as a notice, and the other features are still called."""

@@ -358,11 +358,23 @@ def test_an_argument_that_some_ability_may_take_is_not_called_misspelt(place: Pl
 
 def test_the_examples_of_the_page_on_policies_hold(place: Place):
     page = (ROOT / "docs/policies.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^```yaml\n# \.system/(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```yaml\n# \.system/(.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    # those about subjects are run by the tests of deedbook-policy-standard
+    shown = [block for block in blocks if block[0] not in ("policies/route-findings.yaml", "policies/bound-loops.yaml")]
     assert [path for path, _ in shown] == [
-        "policies/baseline.yaml", "policies/spending.yaml", "policies/baseline.test.yaml",
+        "policies/baseline.yaml", "policies/spending.yaml", "policies/monthly.yaml", "policies/baseline.test.yaml",
     ]  # fmt: skip
     for path, text in shown:
         place.system(path, f"# .system/{path}\n{text}")
     ran = place.here("policy", "test", status=0)
     assert ran.out in page
+
+
+def test_budget_over_sessions_is_tested_and_explained_with_an_empty_account(place: Place):
+    body = "{schema_version: v1, id: all, kind: budget, match: {}, per: workspace, account: all, limits: {calls: %d}}\n"
+    case = "{name: first, ability: echo, args: {text: hi}, policies: [all], expect: allow}"
+    place.system("policies/all.yaml", body % 1)
+    place.system("policies/all.test.yaml", f"{{schema_version: v1, cases: [{case}]}}\n")
+    place.here("policy", "test", status=0)
+    place.system("policies/all.yaml", body % 0)
+    assert "calls of the account all/workspace" in place.here("explain", "echo", "text=hi", status=3).out

@@ -62,7 +62,9 @@ def test_tool_that_needs_a_human_ends_the_work(stage, lines):
     assert run.folded().reason == "NEEDS_HUMAN: a person looks first"
 
 
-@pytest.mark.parametrize(("code", "state"), [("CANCELLED", "HALTED"), ("LEDGER_BROKEN", "FAILED")])
+@pytest.mark.parametrize(
+    ("code", "state"), [("APPROVAL_REFUSED", "FAILED"), ("CANCELLED", "HALTED"), ("LEDGER_BROKEN", "FAILED")]
+)
 def test_tool_failure_that_no_role_can_mend_ends_the_run(stage, code, state):
     run = stage(tools={"echo": Failed(code, "over")})
     assert run.fails().code == code

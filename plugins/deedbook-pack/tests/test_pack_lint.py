@@ -183,3 +183,40 @@ def test_the_command_needs_no_workspace_and_fails_on_errors(tmp_path):
     assert "error: house/policies/loose.yaml:1:1: " in place.here("pack", "lint", "./house", status=1).out
     assert "./house" in place.here("pack", "lint", "house", status=1).err  # a name is that of an installed pack
     assert "there is no such folder" in place.here("pack", "lint", "./nowhere", status=1).err
+
+
+STRANGE = """
+[tool]
+flit = "x"
+[build-system]
+build-backend = "flit_core.buildapi"
+[project]
+name = "x y"
+version = "1"
+[project.entry-points."deedbook.packs"]
+house = "acme"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('project = "x"\n', "[project] name is missing"),
+        ('[project]\nname = ["x"]\nversion = 1\n', "[project] version is missing"),
+        ('[project]\nname = "x"\nversion = "1"\nentry-points = ["a"]\n', "[project.entry-points"),
+        ("[project\n", "cannot be read: "),
+        (STRANGE, "no wheel can be built: "),
+    ],
+)
+def test_a_project_that_cannot_be_read_is_one_error(tmp_path, catalogue, text, expected):
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert any(expected in each for each in check(tmp_path, catalogue))
+
+
+def test_a_record_that_is_no_text_is_one_error(tmp_path, catalogue):
+    wheel = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("x-1.dist-info/RECORD", b"\xff\xfe")
+    (finding,) = check(wheel, catalogue)
+    assert "its record cannot be read" in finding

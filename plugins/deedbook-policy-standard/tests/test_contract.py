@@ -9,9 +9,9 @@ FINDING = {
 GENERATION = {"number": 2, "fingerprints": ["a"], "history": [{"fingerprints": ["a"]}]}
 
 ROOMS = (
-    "deedbook.format", "deedbook.format.errors", "deedbook.format.lint",
-    "deedbook.format.schema", "deedbook.policy", "deedbook.policy.conditions", "deedbook.policy.gates",
-    "deedbook.policy.match",
+    "deedbook.contract.features", "deedbook.format", "deedbook.format.canonical", "deedbook.format.errors",
+    "deedbook.format.events", "deedbook.format.lint", "deedbook.format.reader", "deedbook.format.schema",
+    "deedbook.policy", "deedbook.policy.conditions", "deedbook.policy.gates", "deedbook.policy.match",
 )  # fmt: skip
 """What this distribution uses of the kernel beside the contract; see ``tests/test_architecture.py``."""
 
@@ -21,6 +21,19 @@ class TestBudget(PolicyContract):
     settings = {"limits": {"calls": 2}}
     bad_settings = ({"limits": {}}, {"limits": {"calls": -1}})
     cases = (Asked(), Asked(), Asked(decides="deny", because="2 of 2"))
+    rooms = ROOMS
+
+
+class TestBudgetOverSessions(PolicyContract):
+    name = "budget"
+    settings = {"per": "principal", "account": "all", "limits": {"calls": {"sub*": 2}, "depth": 1}}
+    bad_settings = (
+        {"limits": {"calls": 1}, "per": "everybody", "account": "all"},
+        {"limits": {"calls": 1}, "per": "actor"},
+        {"limits": {"calls": 1}, "account": "all"},
+        {"limits": {"calls": 1}, "per": "actor", "account": "all", "every": "year"},
+    )
+    cases = (Asked(), Asked(), Asked(ability="other"), Asked(decides="deny", because="2 of 2"))
     rooms = ROOMS
 
 
@@ -80,6 +93,17 @@ class TestLoopHalt(PolicyContract):
     cases = (
         Asked(about="generation", subject=GENERATION, decides="deny", because="rule 1"),
         Asked(about="generation", subject={**GENERATION, "fingerprints": ["b"]}),
+    )
+    rooms = ROOMS
+
+
+class TestCoverageGating(PolicyContract):
+    name = "coverage-gating"
+    settings = {"rules": [{"when": "size(coverage.failed) <= 1", "then": "allow"}]}
+    bad_settings = ({}, {"rules": [], "thresholds": []})
+    cases = (
+        Asked(about="coverage", subject={"asked": 2, "reported": 1, "failed": ["a"]}),
+        Asked(about="coverage", subject={"asked": 3, "reported": 1, "failed": ["a", "b"]}, decides="deny"),
     )
     rooms = ROOMS
 

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -216,29 +217,31 @@ def test_program_has_no_rights_that_it_could_use(call):
 
 
 def test_user_outside_is_not_root(lab, declare):
-    declare()
+    mark = uuid4().hex
+    declare(env={"MARK": mark})
     thread = threading.Thread(target=lambda: lab.session().call("it", {"program": "import time; time.sleep(2)"}))
     thread.start()
     until = time.monotonic() + 20
-    while not (found := set(_uids_of_sandboxes())) and time.monotonic() < until:
+    while not (found := set(uids(mark))) and time.monotonic() < until:
         time.sleep(0.02)
     thread.join()
     assert found
     assert "0" not in found
 
 
-def _uids_of_sandboxes():
-    for place in Path("/proc").glob("[0-9]*/status"):
+def uids(mark):
+    """Yield the user id of each process with *mark* in its environment."""
+    for place in Path("/proc").glob("[0-9]*"):
         try:
-            text = place.read_text(encoding="utf-8")
+            if mark.encode() in (place / "environ").read_bytes():
+                text = (place / "status").read_text(encoding="utf-8")
+                yield dict(line.split(":", 1) for line in text.splitlines() if ":" in line)["Uid"].split()[0]
         except OSError:
             continue
-        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-        if len(fields.get("NSpid", "").split()) > 1 and fields["Name"].strip().startswith("python"):
-            yield fields["Uid"].split()[0]
 
 
 def test_fork_bomb_stays_below_its_limit_and_is_gone_afterwards(call):
+    mark = uuid4().hex
     said = call(
         """
         import os, time
@@ -252,9 +255,10 @@ def test_fork_bomb_stays_below_its_limit_and_is_gone_afterwards(call):
             print(made)
         """,
         limits={"processes": 40},
+        env={"MARK": mark},
     )["stdout"]
     assert 10 < int(said) <= 40
-    assert not list(_uids_of_sandboxes())
+    assert not list(uids(mark))
 
 
 def test_four_processes_together_do_not_pass_the_memory_limit(fails):
@@ -304,6 +308,7 @@ def test_endless_output_is_cut_and_the_program_killed(fails):
 
 
 def test_program_that_hangs_is_killed_with_what_it_started(fails):
+    mark = uuid4().hex
     error = fails(
         """
         import os, time, signal
@@ -315,9 +320,10 @@ def test_program_that_hangs_is_killed_with_what_it_started(fails):
         time.sleep(600)
         """,
         limits={"seconds": 1},
+        env={"MARK": mark},
     )
     assert error.code == "TOOL_TIMEOUT"
-    assert not list(_uids_of_sandboxes())
+    assert not list(uids(mark))
 
 
 def test_lying_answer_is_no_report(call):

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import attrs
 
 from deedbook.contract import Event, Principal
+from deedbook.contract.facts import empty_facts
 from deedbook.format.canonical import MAX_BYTES, decode, encode
 from deedbook.format.context import REPORT
 from deedbook.format.errors import DeedbookError, LedgerError, fault
@@ -412,7 +413,8 @@ class _CallReader:
             self.session, seq, ts, who[2].decode(), kind, "", principal, position, None, b"null", b"null"
         )
         if self.fact_names:
-            call.facts = call.folded = self.facts.now()
+            call.folded = self.facts.now()
+            call.facts = {**empty_facts(self.fact_names), **call.folded}
             call.had_recently = self.facts.had_recently if self.is_complete else None
         return call
 

@@ -13,6 +13,7 @@ from deedbook.charter.store import Store
 from deedbook.format.errors import BindingError, DeedbookError, describe, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost, hidden_folders
 from deedbook.plugins.moves import Moves, read_moves
 from deedbook.plugins.plugins import Catalogue, discover
@@ -79,7 +80,10 @@ class Charters:
     def _bind_for_judging(self, charter: Charter) -> Bindings:
         host = ReadingHost(self._root, charter.document["file_roots"], self._hidden, {})
         bindings = bind_for_judging(charter, self._catalogue, host, self._schemas, self._build_trust_check(charter))
+        features = {key.partition("/")[2] for key in charter.document["plugins"] if key.startswith(f"{FEATURE}/")}
         for name in sorted(bindings.reads - FoldedFacts().now().keys()):
+            if name.partition(".")[0] in features:
+                continue
             raise BindingError(fault("BINDING_INVALID", f"a gate reads {name!r}, which is no fact"))
         return bindings
 

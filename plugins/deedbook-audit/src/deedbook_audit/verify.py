@@ -5,9 +5,9 @@ in the fewest steps; only a failing line is examined closely, to find the rule t
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, TypeAlias
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
 import attrs
 
@@ -16,7 +16,7 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.families import CATALOGUE
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines, TornBytes, Watch
-from deedbook.format.schema import Schemas
+from deedbook.format.schema import Schemas, Validator
 from deedbook.plugins.event_families import declared_family, read_granted_families
 from deedbook_audit.upcasting.naming import split_source
 from deedbook_audit.upcasting.recognition import recognise
@@ -105,13 +105,15 @@ class _Run:
                 if kind not in CATALOGUE and (family := declared_family(kind, granted)):
                     families.add(family)
                 value = payloads.read(number, kind, payload, head[-153:-89] if rest else b"")
+                if kind == "ledger.charter" and self.chain.workspace:
+                    payloads.declare(_declared_by(value, declared))
                 structure.check(number, kind, span, parent, ts, value)
                 if kind == "session.resumed" and isinstance(value, dict):
                     types = declared(str(value.get("charter")))
                     known = known and types is not None
                     payloads.use_charter(types)
         report = self._finish(structure, meaning, payloads.sealed, lines.torn)
-        return _with_families(report, families, known=known) if families else report
+        return _with_families(report, families, known=known and payloads.known) if families else report
 
     def read_in_parallel(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
         """Verify a large ledger with *jobs* processes; ``None`` if it is small, or not sound."""
@@ -179,6 +181,12 @@ def _charter_of(opening: bytes) -> str:
     except (LedgerError, ValueError, AttributeError):
         return ""
     return found if isinstance(found, str) else ""
+
+
+def _declared_by(payload: Any, declared: Declared) -> Mapping[str, Validator] | None:
+    """Return the event types that the charter of a ``ledger.charter`` declares; ``None`` if it is not at hand."""
+    digest = payload.get("digest") if isinstance(payload, dict) else None
+    return declared(digest) if isinstance(digest, str) else None
 
 
 RULED: Final = frozenset({"workflow"})

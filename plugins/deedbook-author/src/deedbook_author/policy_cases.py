@@ -5,12 +5,14 @@ Policies are enforced here even where the workspace only observes. Hooks run onl
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
 from deedbook.charter.policies import reachable_rules
 from deedbook.contract import Decision, Failed, Object, Principal
+from deedbook.contract.facts import empty_facts
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
@@ -21,6 +23,7 @@ from deedbook.policy.bound import EVERYTHING, BoundAbility, Caller
 from deedbook.policy.gates import BoundGate, decision_source, merge
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case
+from deedbook.workspace.declarations import PolicySource
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceTree
 
@@ -29,6 +32,7 @@ FOLDER: Final = "policies"
 NOW: Final = "2026-01-01T00:00:00.000Z"
 """The time of a call whose case gives none."""
 SESSION: Final = "policy-test"
+_NO_SOURCES: Final[Mapping[str, PolicySource]] = MappingProxyType({})
 
 _REFUSED_BEFORE_POLICIES: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION"})
 
@@ -226,7 +230,7 @@ def _select_gates(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbili
 def _judge_case(bindings: Bindings, case: Case) -> Verdict:
     caller = _caller(bindings, case)
     raw = bindings.abilities[case.ability].judged_args(canonical.admit(dict(case.args)))
-    when = DecisionContext(case.now, SESSION, _facts(case))
+    when = DecisionContext(case.now, SESSION, {**empty_facts(bindings.reads), **_facts(case)})
     judging = judge(bindings, caller, case.ability, canonical.decode(raw), raw, when, lambda: 0.0)
     try:
         next(judging)
@@ -298,10 +302,13 @@ def _rule_label(gate: BoundGate, decision: Decision) -> str:
 # --- coverage ---------------------------------------------------------------------------------------------------------
 
 
-def coverage(bindings: Bindings, findings: Iterable[CaseResult], kinds: Kinds) -> list[RuleCoverage]:
+def coverage(
+    bindings: Bindings, findings: Iterable[CaseResult], kinds: Kinds, sources: Mapping[str, PolicySource] = _NO_SOURCES
+) -> list[RuleCoverage]:
     """Return every rule, and every default that can decide, with whether a case reaches it.
 
-    Policies whose kind cannot list its reachable rules are left out.
+    Policies whose kind cannot list its reachable rules are left out. So are rules of packs that can decide about no
+    ability here, if *sources* tell which policies are those of packs.
     """
     document = bindings.charter.document
     seen = {pair for finding in findings for pair in finding.decided}
@@ -309,8 +316,11 @@ def coverage(bindings: Bindings, findings: Iterable[CaseResult], kinds: Kinds) -
     for name, entry in sorted(document["policies"].items()):
         found = reachable_rules(document, kinds, name)
         if found is not None:
+            packed = name in sources and sources[name].origin.packed
             parts += [
-                RuleCoverage(name, index, place, (name, index) in seen) for index, place in enumerate(entry["rules"])
+                RuleCoverage(name, index, place, (name, index) in seen)
+                for index, place in enumerate(entry["rules"])
+                if index in found or not packed
             ]
             parts += [RuleCoverage(name, None, entry["place"], (name, None) in seen)] if None in found else []
     return parts

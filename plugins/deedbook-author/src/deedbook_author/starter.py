@@ -2,13 +2,14 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from deedbook.format.errors import SourceError, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import data_folder
+from deedbook.plugins.plugins import discover
 from deedbook.workspace.sources import SYSTEM
 
 STARTER: Final = Path(__file__).with_name("data") / "starter"
@@ -36,6 +37,17 @@ policies:
     default: deny
 seal: [{detect: card}, {detect: secret}]    # kept beside the ledger by salted digest
 """
+_WITH_PACKS: Final = """\
+schema_version: v1
+enforcement: enforce          # observe: record what policies would have decided, without binding
+lock: auto                    # required: refuse to start when a file changed since `deedbook lock`
+packs: [{packs}]    # policies of installed packs; add your own in .system/policies
+abilities:
+  echo: {{summary: Echo a text back., handler: {{tool: echo}}}}
+  file-read: {{summary: Read a text file of the workspace., handler: {{tool: file-read}}}}
+  file-write: {{summary: Write a whole file of the workspace., handler: {{tool: file-write}}}}
+seal: [{{detect: card}}, {{detect: secret}}]    # kept beside the ledger by salted digest
+"""
 _FORMS: Final = {
     "deedbook.yaml": "deedbook_v1",
     "hooks": "hook_v1",
@@ -47,12 +59,16 @@ _FORMS: Final = {
 """The schema of a YAML file, by its place below ``.system``; ``.test`` for the tests beside it."""
 
 
-def create_workspace(folder: Path, *, full: bool) -> list[str]:
+def create_workspace(folder: Path, *, full: bool, packs: Sequence[str] = ()) -> list[str]:
     """Make *folder* a workspace and return the files written; raises `SourceError` if it is one already.
 
     Either all files are written or none. With *full* it is a copy of `STARTER`: roles, skills, hooks,
-    tools, a policy with tests; otherwise one file.
+    tools, a policy with tests; otherwise one file. It names the *packs*, which must be installed (`BindingError`).
+    Without *full*, they bring its policies.
     """
+    named = tuple(dict.fromkeys(packs))
+    for name in named:
+        _find_pack(name)
     system = folder / SYSTEM
     if system.exists() or system.is_symlink():
         why = "exists already; nothing was changed; `deedbook init --schemas` renews the schemas for editors"
@@ -70,13 +86,28 @@ def create_workspace(folder: Path, *, full: bool) -> list[str]:
             shutil.copytree(STARTER, made)
         else:
             made.mkdir()
-            (made / "deedbook.yaml").write_text(_MINIMAL, encoding="utf-8")
+        _write_settings(made / "deedbook.yaml", named, full=full)
         _add_modelines(made)
         _write_schemas(made)
         made.rename(system)
     finally:
         shutil.rmtree(draft)
     return [*sorted(str(path.relative_to(folder)) for path in _files(system)), *_ignore_state(folder)]
+
+
+def _find_pack(name: str) -> None:
+    """Raise `BindingError` if no installed distribution has the pack *name*, or if two have it."""
+    discover().find("pack", name)
+
+
+def _write_settings(path: Path, packs: Sequence[str], *, full: bool) -> None:
+    """Write the settings, or add the *packs* to those of the starter."""
+    if full:
+        listed = f"packs: [{', '.join(packs)}]\n" if packs else ""
+        text = path.read_text(encoding="utf-8") + listed
+    else:
+        text = _WITH_PACKS.format(packs=", ".join(packs)) if packs else _MINIMAL
+    path.write_text(text, encoding="utf-8")
 
 
 def renew_schemas(root: Path) -> list[str]:

@@ -12,7 +12,7 @@ MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 TURNS_SPENT: Final = "TURNS_SPENT"
 """The code if a role asked for tools more often than it may."""
 
-_ENDS_WORK: Final = frozenset({"NEEDS_HUMAN", "CANCELLED", "LEDGER_BROKEN"})
+_ENDS_WORK: Final = frozenset({"APPROVAL_REFUSED", "NEEDS_HUMAN", "CANCELLED", "LEDGER_BROKEN"})
 """Failures that a role is not told: it could do nothing about them."""
 _LONGEST: Final = 2000
 _NO_MESSAGE: Final = {

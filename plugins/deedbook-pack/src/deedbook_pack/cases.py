@@ -58,11 +58,10 @@ def run_cases(pack: Pack, workspace: Workspace, catalogue: Catalogue, *, skip: b
     With *skip*, cases about undeclared abilities are skipped: a workspace need not have all that a pack can guard.
     Raises `DeedbookError` where a file with cases, or the workspace, has faults.
     """
-    tree = pack.tree()
-    cases = _read(tree, policy_cases.FOLDER, policy_cases.read_cases)
-    about_hooks = _read(tree, hook_cases.FOLDER, hook_cases.read_cases)
+    cases = read_policy_cases(pack)
+    about_hooks = _read(pack.tree(), hook_cases.FOLDER, hook_cases.read_cases)
     with bindings_for_judging(workspace, catalogue) as bindings:
-        skipped = [case for case in cases if skip and case.ability not in bindings.abilities]
+        skipped = [case for case in cases if skip and not case.subject and case.ability not in bindings.abilities]
         found = [policy_cases.run_case(bindings, case) for case in cases if case not in skipped]
         coverage = policy_cases.coverage(bindings, found, installed_kinds(catalogue))
         own = _own_policies(bindings, pack)
@@ -73,6 +72,11 @@ def run_cases(pack: Pack, workspace: Workspace, catalogue: Catalogue, *, skip: b
     return TestResult(
         tuple(found), tuple(hooks), tuple(each for each in coverage if each.policy in own), tuple(skipped)
     )
+
+
+def read_policy_cases(pack: Pack) -> list[Case]:
+    """Return the cases beside the policies of *pack*; raises `SourceError` with every fault."""
+    return _read(pack.tree(), policy_cases.FOLDER, policy_cases.read_cases)
 
 
 def _read(tree: SourceTree, folder: str, read: Callable[[SourceTree, str, Schemas], list[T]]) -> list[T]:

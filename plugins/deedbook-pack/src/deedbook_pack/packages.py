@@ -196,9 +196,12 @@ def _record_faults(files: dict[str, bytes], wheel: str) -> Iterator[DomainError]
     if len(records) != 1:
         yield _broken_fault(f"has {len(records)} records of its files; a wheel has one, NAME.dist-info/RECORD", wheel)
         return
-    rows = {
-        row[0]: row[1] if len(row) > 1 else "" for row in csv.reader(files[records[0]].decode().splitlines()) if row
-    }
+    try:
+        lines = files[records[0]].decode().splitlines()
+        rows = {row[0]: row[1] if len(row) > 1 else "" for row in csv.reader(lines) if row}
+    except (UnicodeDecodeError, csv.Error) as problem:
+        yield _broken_fault(f"its record cannot be read: {problem}", wheel)
+        return
     for path in sorted(rows):
         if leads_outside(path):
             yield _broken_fault(f"its record names {path!r}, which leads outside its folder", wheel)

@@ -16,10 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import attrs
-from flit_core.config import ConfigError
 from flit_core.wheel import WheelBuilder
 
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, SourceError, fault, raise_all
+from deedbook.format.errors import BindingError, DomainError, SourceError, describe, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.groups import GROUPS, normalise_name
@@ -154,10 +153,10 @@ def _read_pyproject(root: Path) -> Project:
         said = tomllib.loads(raw.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise SourceError(fault("SOURCE_INVALID", f"cannot be read: {problem}", place=place)) from None
-    project = said.get("project", {})
-    points = project.get("entry-points", {}).get(_GROUP, {})
+    project = _table(said, "project")
+    points = _table(project, "entry-points", _GROUP)
     raise_all(SourceError, (fault("SOURCE_INVALID", why, place=place) for why in _wrong_metadata(project, points)))
-    module = said.get("tool", {}).get("flit", {}).get("module", {})
+    module = _table(said, "tool", "flit", "module")
     packs = {name: _find_folder(root, target, module) for name, target in points.items()}
     lost = [name for name, found in packs.items() if found is None]
     raise_all(
@@ -170,9 +169,16 @@ def _read_pyproject(root: Path) -> Project:
         version=project["version"],
         packs={name: found for name, found in packs.items() if found is not None},
         manifest=PYPROJECT,
-        description=project.get("description", ""),
-        backend=said.get("build-system", {}).get("build-backend", "setuptools"),
+        description=str(project.get("description", "")),
+        backend=str(_table(said, "build-system").get("build-backend", "setuptools")),
     )
+
+
+def _table(said: Any, *keys: str) -> dict[str, Any]:
+    """Return the table at *keys*; an empty one if there is none, or something else."""
+    for key in keys:
+        said = said.get(key) if isinstance(said, dict) else None
+    return said if isinstance(said, dict) else {}
 
 
 def _wrong_metadata(project: Mapping[str, Any], points: Mapping[str, Any]) -> Iterator[str]:
@@ -265,10 +271,8 @@ def _build_flit(root: Path, place: str) -> tuple[str, bytes]:
         builder = WheelBuilder.from_ini_path(root / PYPROJECT, written)
         builder.source_time_stamp = builder.source_time_stamp or _TIME
         builder.build()
-    except DeedbookError:
-        raise
-    except (ConfigError, ValueError, RuntimeError, OSError) as problem:
-        raise SourceError(fault("SOURCE_INVALID", f"no wheel can be built: {problem}", place=place)) from None
+    except Exception as problem:  # noqa: BLE001 - flit reads a file of others, and has no common class of errors
+        raise SourceError(fault("SOURCE_INVALID", f"no wheel can be built: {describe(problem)}", place=place)) from None
     name = builder.wheel_filename
     if PurePosixPath(name).name != name:
         raise BindingError(fault("PLUGIN_BROKEN", f"{name!r} is no file name for a wheel", place=place))

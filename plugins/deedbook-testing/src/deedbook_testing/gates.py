@@ -15,6 +15,8 @@ from deedbook.contract.pointers import InvalidPointerError, find_value
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Ok, Result, SessionRefused, fault
 from deedbook.format.schema import foreign
+from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.plugins import discover, load
 from deedbook.plugins.policy_kinds import Kind
 
 from .contract import SUBJECT, PluginContract, tree
@@ -100,7 +102,7 @@ class PolicyContract(_GateContract):
         targets = [_target(case) for case in self.cases]
         wrong = kind.check(body, targets)
         assert not wrong, f"{self.name}: `check` refuses its own settings: {wrong[0].message}"
-        unknown = sorted(kind.reads(body) - FACTS.keys())
+        unknown = sorted(name for name in kind.reads(body) - FACTS.keys() if not _is_offered_fact(name))
         assert not unknown, f"{self.name} reads {unknown[0]!r}, which is no fact; facts: {', '.join(sorted(FACTS))}"
         kind.reachable(body, targets)
         for each in kind.lint(body, targets):
@@ -160,6 +162,12 @@ class PolicyContract(_GateContract):
     @staticmethod
     def _decide(args: Any, run: Any) -> Any:
         return {"decided": run.decide(SUBJECT, args["about"], args["value"]).decision.outcome}
+
+
+def _is_offered_fact(name: str) -> bool:
+    """Return whether an installed feature offers the fact *name*."""
+    offer = discover().get(FEATURE, name.partition(".")[0])
+    return offer is not None and name in getattr(getattr(load(offer), "spec", None), "facts", {})
 
 
 class HookContract(_GateContract):

@@ -65,6 +65,18 @@ class Payloads:
         self._known = declared is not None
         self._granted = read_granted_families() if declared is None else {}
 
+    @property
+    def known(self) -> bool:
+        """Whether every charter that declares event types is at hand."""
+        return self._known
+
+    def declare(self, declared: Mapping[str, Validator] | None) -> None:
+        """Add the event types of one more charter; ``None`` if it is not at hand."""
+        if declared is None:
+            self._known, self._granted = False, read_granted_families()
+        else:
+            self._validators.update(declared)
+
     def read(self, number: int, kind: str, payload: bytes, stated: bytes = b"") -> Any:
         """Return a line's payload, checked; ``None`` for an unsound one, ``EXCISED`` for an excised one.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deedbook.charter.policies import PolicyNote
     from deedbook.format.errors import DomainError
     from deedbook.workspace.declarations import Workspace
-    from deedbook_author.policy_cases import CaseResult, RuleCoverage
+    from deedbook_author.policy_cases import Case, CaseResult, RuleCoverage
 
 SECTION: Final = "Workspace"
 
@@ -31,7 +31,7 @@ def command() -> None:
 @click.pass_obj
 def listing(options: GlobalOptions, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
-    from deedbook.charter.policies import lint_policies
+    from deedbook.charter.policies import lint_policies_here
     from deedbook.kernel import bindings_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
@@ -41,7 +41,7 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
     source, catalogue = read_workspace(options.workspace, profile), discover()
     with bindings_for_judging(source, catalogue) as bindings:
         document = bindings.charter.document
-        never, fits = lint_policies(document, installed_kinds(catalogue), source.policies), covers(document)
+        never, fits = lint_policies_here(document, installed_kinds(catalogue), source.policies), covers(document)
     policies = sorted(document["policies"].items())
     if options.json:
         as_json({"schema_version": "v1", "policies": [_policy(name, entry, fits[name]) for name, entry in policies],
@@ -103,8 +103,9 @@ def test(
 ) -> int:
     """Judge the cases in FILE, or in all `*.test.yaml` beside the policies, and list rules that no case reaches.
 
-    Without FILE, the cases in packs are judged, too. A rule is covered if it decided the answer of its policy in at
-    least one case. Exit status 1 if a case fails; 0 without any tests, with a message.
+    Without FILE, the cases in packs are judged, too, if they are about abilities of this workspace. A rule is covered
+    if it decided the answer of its policy in at least one case. Exit status 1 if a case fails; 0 without any tests,
+    with a message.
     """
     from deedbook.kernel import bindings_for_judging
     from deedbook.plugins.plugins import discover
@@ -113,10 +114,13 @@ def test(
     from deedbook_author import policy_cases
 
     source, catalogue = read_workspace(options.workspace, profile), discover()
-    found = _cases(source, files)
+    cases, packed = _cases(source, files)
     with bindings_for_judging(source, catalogue) as bindings:
-        findings = [policy_cases.run_case(bindings, case, hooks=hooks) for case in found]
-        parts = policy_cases.coverage(bindings, findings, installed_kinds(catalogue))
+        here = [case for case in packed if case.subject or case.ability in bindings.abilities]
+        findings = [policy_cases.run_case(bindings, case, hooks=hooks) for case in (*cases, *here)]
+        parts = policy_cases.coverage(bindings, findings, installed_kinds(catalogue), source.policies)
+    if len(here) < len(packed):
+        message(f"{_count(packed[len(here) :], 'case')} of packs left out: this workspace lacks the abilities")
     failed = [finding for finding in findings if finding.problem]
     percent = 100.0 if not parts else 100 * sum(part.covered for part in parts) / len(parts)
     enough = coverage is None or percent >= coverage
@@ -129,7 +133,8 @@ def test(
     return 0 if not failed and enough else 1
 
 
-def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
+def _cases(source: "Workspace", paths: tuple[str, ...]) -> "tuple[list[Case], list[Case]]":
+    """Return the cases of the workspace, and those of its packs."""
     from deedbook.format.errors import SourceError, raise_all
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
@@ -138,20 +143,21 @@ def _cases(source: "Workspace", paths: tuple[str, ...]) -> "list[Any]":
 
     schemas = Schemas.load(data_folder("schemas"))
     faults: list[DomainError] = []
-    found: list[Any] = []
+    found: list[Case] = []
+    brought: list[Case] = []
     with Folder.at(source.root) as folder:
         own, *packed = list_trees(folder, source)
         named = [(own, _below(source.root, path)) for path in paths]
         beside = ((each, path) for each in (own, *packed) for path in each.tests(policy_cases.FOLDER))
         for tree, path in named or beside:
             try:
-                found += policy_cases.read_cases(tree, path, schemas)
+                (brought if tree.label else found).extend(policy_cases.read_cases(tree, path, schemas))
             except SourceError as problem:
                 faults += problem.errors
     raise_all(SourceError, faults)
-    if not found:
+    if not found and not brought:
         message(f"there are no tests; write some in .system/{policy_cases.FOLDER}/NAME.test.yaml")
-    return found
+    return found, brought
 
 
 def _below(root: Path, path: str) -> str:

@@ -48,7 +48,7 @@ class ChooseCycle:
             known = ", ".join(sorted(cycles)) or "none"
             raise Failed("NOT_AVAILABLE", f"no skill and no lead named a cycle for this prompt; cycles: {known}")
         context = run.context
-        context.clarify(directive)
+        context.clarify({**directive, "schema_version": "v1"})  # a clarification_v1, whatever the directive is
         context.plan({"steps": [{"id": ability, "description": f"Run {ability}", "depends_on": []}]})
         context.begin_execution()
         _end_as(context, run.read_context(run.call(ability, {"prompt": args["prompt"]})), ability)

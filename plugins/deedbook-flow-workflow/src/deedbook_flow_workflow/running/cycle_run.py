@@ -93,7 +93,7 @@ class CycleRun:
                 "SCHEMA_VIOLATION", f"a hook of WorkflowStart changed {what}; it may change the text of request"
             )
         context = run.context
-        context.clarify({"intent": left["request"], "cycle_id": cycle.id})
+        context.clarify({"intent": left["request"], "cycle_id": cycle.id, "schema_version": "v1"})
         context.plan({"steps": [self._describe(self._definition.phases[name]) for name in cycle.phases]})
         context.begin_execution()
         self._started = run.now()

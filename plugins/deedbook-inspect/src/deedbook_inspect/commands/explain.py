@@ -135,6 +135,7 @@ def _explain_hypothetical(
     """Explain a call that was not made."""
     import time
 
+    from deedbook.contract.facts import empty_facts
     from deedbook.format.canonical import admit, decode, without_big_integers
     from deedbook.format.errors import DeedbookError, IntakeError
     from deedbook.format.events import timestamp
@@ -149,7 +150,8 @@ def _explain_hypothetical(
     except IntakeError as problem:
         raise DeedbookError(problem.error) from None
     now = timestamp(time.time())
-    when = DecisionContext(now, "explained", {**_build_facts(now), **call.facts})
+    facts = {**empty_facts(bindings.reads), **_build_facts(now), **call.facts}
+    when = DecisionContext(now, "explained", facts)
     asking = DecisionInput(bindings, caller, ability, decode(raw), raw, when)
     return explain(asking, lambda _gate, _call: None, _build_place_lookup(source), _build_notes(bindings))
 

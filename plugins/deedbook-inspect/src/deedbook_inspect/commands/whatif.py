@@ -162,14 +162,18 @@ def _print_subjects(found: "WhatIf") -> None:
 
 
 def _format_change(change: "DecisionChange") -> str:
-    """Return a change in the words of ``deedbook lock``: its direction, its subject, and the deciding rule."""
+    """Return a change in the words of ``deedbook lock``: its direction, its subject, and the deciding rule.
+
+    The rule of a looser change is the one that refused before.
+    """
     call, verdict = change.rejudged.call, change.rejudged.verdict
     assert verdict is not None
-    by = change.find_decider()
+    lifted = change.direction == "looser" and call.by is not None
+    by, reason = (call.by or {}, call.reason) if lifted else (change.find_decider(), verdict.reason or call.reason)
     maker = next((f"{kind} {by[kind]}" for kind in ("policy", "hook", "scope", "rule") if kind in by), "")
     place = by.get("rule") if isinstance(by.get("rule"), str) and maker != f"rule {by.get('rule')}" else by.get("place")
-    details = ", ".join(str(part) for part in (maker, place, verdict.reason or call.reason) if part)
+    details = ", ".join(str(part) for part in (maker, place, reason) if part)
     words = f"{call.outcome} → {change.now}" if change.rejudged.change != "rewritten" else "other arguments"
     who = f" for {call.principal}" if call.principal else ""
-    why = f" ({details})" if details else ""
+    why = f" ({'before: ' if lifted else ''}{details})" if details else ""
     return f"{change.direction:8}{call.ability}{who}: {words}{why} at {call.session.id[:_SHOWN]} {call.seq}"
