@@ -46,8 +46,8 @@ class FileList:
         return cls(tuple(globs), glob_test(wanted), glob_test(spellings), tuple(map(_segment_tests, wanted)))
 
     def fits(self, path: str) -> bool:
-        """Return whether the file *path* is in the list."""
-        return self._fits(path) and not self._excluded(path) and not self._excluded(fold_path(path))
+        """Return whether the file *path* is in the list; the root is no file."""
+        return path != "" and self._fits(path) and not self._excluded(path) and not self._excluded(fold_path(path))
 
     def reaches_below(self, folder: str) -> bool:
         """Return whether the list may have a file below *folder*."""

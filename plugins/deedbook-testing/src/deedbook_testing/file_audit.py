@@ -38,7 +38,8 @@ class FileAudit:
     @contextmanager
     def watching(self) -> Iterator[list[str]]:
         """Watch the handlers that `watch` returned; give what they do by themselves."""
-        self._seen = found = []
+        found: list[str] = []
+        self._seen = found
         self._old_threads = frozenset(thread.ident for thread in threading.enumerate())
         try:
             yield found
