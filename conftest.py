@@ -49,6 +49,19 @@ def pass_over(_number: int, _frame: FrameType | None) -> None:
     """Ignore a signal in this process, and in no program that it starts."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep compiled tests even with ``PYTHONDONTWRITEBYTECODE``: three workers would compile all of them in each run.
+
+    Only while tests are collected, and not while they write modules and import them.
+    """
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = before
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only a campaign runs; of a set with `keep`, run so many cases, spread over the whole set."""

@@ -15,12 +15,15 @@ import os
 import pkgutil
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 PACKAGES = (
@@ -28,6 +31,8 @@ PACKAGES = (
     "deedbook_audit",
     "deedbook_author",
     "deedbook_flow_review",
+    "deedbook_flow_runcontext",
+    "deedbook_flow_workflow",
     "deedbook_hook_standard",
     "deedbook_inspect",
     "deedbook_log",
@@ -36,6 +41,7 @@ PACKAGES = (
     "deedbook_legacy",
     "deedbook_policy_cedar",
     "deedbook_policy_standard",
+    "deedbook_provider_anthropic",
     "deedbook_provider_http",
     "deedbook_provider_openai",
     "deedbook_provider_recorded",
@@ -45,17 +51,32 @@ PACKAGES = (
     "deedbook_skill_markdown",
     "deedbook_tool_http",
     "deedbook_tool_mcp",
+    "deedbook_tool_sandbox",
     "deedbook_tool_standard",
 )
 """What is imported before the first fork: the kernel and its plugins."""
 LIBRARIES = (
+    "cel_expr_python",
     "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "fastjsonschema",
     "jsonschema_rs",
     "openai",
     "prometheus_client",
     "ruamel.yaml",
 )
 """What they import late."""
+ROLE_SCHEMAS = (
+    "clarification_v1",
+    "completion_request_v2",
+    "completion_response_v2",
+    "lead_directive_v1",
+    "plan_v1",
+    "review_result_v1",
+    "scope_v1",
+    "verification_v1",
+    "worker_report_v1",
+)
+"""What is compiled before the first fork, with the schemas of the events: what a run checks."""
 FDS = 3
 SIZE = 1 << 20
 
@@ -235,9 +256,26 @@ def prepare() -> None:
             importlib.import_module(name)
     for name in LIBRARIES:
         importlib.import_module(name)
+    build_caches()
     assert len(os.listdir("/proc/self/task")) == 1
     gc.collect()
     gc.freeze()
+
+
+def build_caches() -> None:
+    """Build what the kernel builds once in a process: its schemas, its converter, its detectors."""
+    from deedbook.format.detectors import NAMES, Detectors
+    from deedbook.format.schema import Schemas, data_folder
+    from deedbook.workspace.workspace import load_workspace
+    from deedbook_author.starter import STARTER
+
+    schemas = Schemas.load(data_folder("schemas"))
+    for name in (*ROLE_SCHEMAS, *(name for name in schemas.ids() if name.startswith("event_"))):
+        schemas.validator(name)
+    Detectors(NAMES, ())
+    with tempfile.TemporaryDirectory(prefix="fork") as folder:
+        shutil.copytree(STARTER, os.path.join(folder, ".system"))
+        load_workspace(Path(folder))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from test_docs import Shell, blocks, steps
 from deedbook_audit.verify import verify_file
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
-NEEDS = {"mcp-git": "mcp-server-git"}
+NEEDS = {"mcp-git": "mcp-server-git", "review-diff": "bandit"}
 """Examples that start a program: where it does not stand beside this Python, they are not run."""
 
 

@@ -1,5 +1,6 @@
 """Flows of contract 2: contexts and their parents, standalone flows, branches, and values from outside."""
 
+import json
 import threading
 
 import pytest
@@ -444,6 +445,44 @@ def test_flow_called_in_a_branch_is_nested_in_the_run(flows):
     assert run(flows).value.text == "['x', 'x']"
     parents = [context.parent for context in folded(flows).values()]
     assert parents == [None, call_of(flows, "work"), call_of(flows, "work")]
+
+
+def test_run_and_branch_know_the_outcomes_beneath_them(flows):
+    """Each has those of the runs that it called; the digest is the hash of the recorded payload."""
+
+    def inner(args, run):
+        run.call("echo", {"of": run.skill.name})
+        return "x"
+
+    def once(run):
+        run.call("inner", {})
+        return [each.ability for each in run.outcomes()]
+
+    def twice(run):
+        run.call("other", {})
+        return once(run)
+
+    def work(args, run):
+        before = run.outcomes()
+        said = run.agent("worker").complete({"messages": [{"role": "user", "content": "hi"}]})["text"]
+        inside = run.parallel([Branch("a", once), Branch("b", twice)])
+        return str([before, inside, sorted((each.kind, each.ability) for each in run.outcomes()), said])
+
+    flows.flow("inner", inner)
+    flows.flow("work", work)
+    expected = [("model", "model/standard"), ("tool", "echo"), ("tool", "other")]
+    assert run(flows).value.text == str([[], [["echo"], ["other", "echo"]], expected, "hi"])
+
+
+def test_digest_of_an_outcome_is_its_payload_hash(flows):
+    def work(args, run):
+        run.call("echo", {"a": 1})
+        return " ".join(each.digest for each in run.outcomes())
+
+    flows.flow("work", work)
+    text = run(flows).value.text
+    [line] = [json.loads(each) for each in flows.ledger().read_text().splitlines() if '"tool.result"' in each]
+    assert text == line["payload_hash"]
 
 
 def test_branch_has_no_context_of_its_own(flows):

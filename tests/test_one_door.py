@@ -81,6 +81,7 @@ NO_EFFECT = {
         "agent": "records a hand-over",
         "answer": "records the state of the run",
         "read_context": "reads the state of a run",
+        "outcomes": "reads the record",
         "abilities": "reads the charter",
         "skills": "reads the charter",
         "subjects": "reads the charter",

@@ -24,7 +24,7 @@ from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
 from deedbook.plugins.groups import GROUPS
-from deedbook.plugins.plugins import Catalogue, Offer, discover, find_implementation, load
+from deedbook.plugins.plugins import Catalogue, Installation, Offer, discover, find_implementation, load
 
 ROOT = Path(__file__).parents[1]
 TOOL = """
@@ -294,7 +294,7 @@ def test_loading_refuses_a_module_that_does_not_import_whatever_it_raises(loadin
 def test_loading_refuses_an_entry_point_that_names_no_class(tmp_path: Path, target: str) -> None:
     metadata = next(iter(importlib_metadata.distributions(path=[str(site(tmp_path, "acme", {}, {}))])))
     with refused("^tool plugin 'thing' of acme 1.0: "):
-        load(Offer("tool", "thing", target, "acme", "1.0", metadata))
+        load(Offer("tool", "thing", target, "acme", "1.0", Installation(metadata)))
 
 
 def test_loading_never_imports_a_pack(loading: Any, tmp_path: Path) -> None:

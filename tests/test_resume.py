@@ -26,14 +26,19 @@ def did():
     return []
 
 
-@pytest.fixture
-def office(lab, did):
-    """Give a lab with a flow of two payments and a branch; the payment of 2 needs a person."""
+def office_of(lab, did):
+    """Give *lab* two tools and a skill; the payment of 2 needs a person."""
     lab.tool("pay", lambda args, ctx: did.append(args["sum"]) or {"paid": args["sum"]}, effects="write")
     lab.tool("look", lambda args, ctx: did.append("look") or {"seen": len(did)}, effects="read")
     lab.skill("clerk", allows="pay look", triggers="hello")
     lab.policy("people", lambda call: ask("a large sum") if call.args.get("sum") == 2 else ALLOW)
     approving(lab)
+
+
+@pytest.fixture
+def office(lab, did):
+    """Give a lab with a flow of two payments and a branch."""
+    office_of(lab, did)
 
     def work(args, run):
         run.context.clarify({"goal": args["prompt"]})
@@ -91,6 +96,35 @@ def test_run_that_needs_a_person_is_suspended_without_an_end_or_a_denial(office)
     assert "session.end" not in types
     assert state_of(office, session) == "suspended"
     assert office.verify(session).sound
+
+
+def test_resumed_run_gets_the_same_outcomes(lab, did):
+    """It asks for them before and after the call that needs a person."""
+    seen = []
+
+    def work(args, run):
+        def look(branch):
+            branch.call("look", {})
+            first = branch.outcomes()
+            branch.call("pay", {"sum": 3})
+            return [first, branch.outcomes()]
+
+        before = run.parallel([Branch("look", look)])
+        seen.append([*before, run.outcomes()])
+        run.call("pay", {"sum": 2})
+        seen.append(run.outcomes())
+        run.answer("done")
+
+    office_of(lab, did)
+    lab.flow("work", work)
+    session = suspended(lab)
+    answered(lab, session)
+    assert resume(lab, session).value.text == "done"
+    first, again, last = seen
+    assert again == first
+    assert [[each.ability for each in found] for found in [*first[0], last]] == [
+        ["look"], ["look", "pay"], ["look", "pay", "pay"],
+    ]  # fmt: skip
 
 
 def test_nothing_is_recorded_while_nobody_has_answered(office):

@@ -104,6 +104,10 @@ class RunJournal:
         self.write("run.value", "runtime", {"kind": kind, "value": value})
         return value
 
+    def next_recorded(self) -> int | None:
+        """Return the number of the event with which the next recorded request begins, if there is one."""
+        return None
+
     def branch(self, branch: Branch) -> "RunJournal":
         """Record that *branch* begins, and return its journal."""
         allowed = None if branch.allowed is None else sorted(branch.allowed)

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
-from deedbook.contract import AbilityInfo, Branch, Failed, Json, Object, Run, Skill, SkillInfo, SubjectDecision
+from deedbook.contract import (
+    AbilityInfo,
+    Branch,
+    Failed,
+    Json,
+    Object,
+    RecordedOutcome,
+    Run,
+    Skill,
+    SkillInfo,
+    SubjectDecision,
+)
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import encode
 from deedbook.format.context import REPORT, Recorder, RunContext
@@ -22,6 +33,7 @@ from deedbook.format.errors import recordable
 from deedbook.format.events import new_id
 from deedbook.format.families import RUN_ENDS
 from deedbook.format.lint import Violation
+from deedbook.format.outcomes import RunOutcomes
 from deedbook.format.schema import Schemas, suggest
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, skill_excess
@@ -147,6 +159,10 @@ class RunCalls(CallCtx):
         if found is None:
             raise Failed("NOT_AVAILABLE", f"{result!r} refers to no run of this session")
         return found
+
+    def outcomes(self) -> list[RecordedOutcome]:
+        """Return the outcomes beneath this run or branch; a resumed run gets those from before its next request."""
+        return self._runs.outcomes.find(self._journal.span, self._journal.next_recorded())
 
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in scope, as the charter has them; nothing is bound."""
@@ -399,13 +415,14 @@ class Runs:
     """The runs of a session: their contexts by the span of their call.
 
     *journal* makes the journal of what stands under a span. *past* has the contexts of a resumed session's runs. If the
-    session *suspends*, an interrupt leaves its runs open.
+    session *suspends*, an interrupt leaves its runs open. *outcomes* are those beneath the open runs.
     """
 
     journal: Callable[[Door, Write, str], RunJournal] = RunJournal
     past: Mapping[str, RunContext] = attrs.field(factory=dict)
     suspends: bool = False
     contexts: dict[str, Recorder] = attrs.field(factory=dict)
+    outcomes: RunOutcomes = attrs.field(factory=RunOutcomes)
     _depths: dict[str, int] = attrs.field(factory=dict)
 
     @property
@@ -424,6 +441,7 @@ class Runs:
 
     def nest(self, run: str, parent: str | None) -> int:
         """Register *run* inside *parent*, and return how deep it is nested; the outermost run is 1 deep."""
+        self.outcomes.open(run)
         depth = self._depths[run] = self._depths.get(parent or "", 0) + 1
         return depth
 

@@ -145,6 +145,7 @@ class Session:
         """
         self._root = self._cause = root
         self._resumption, self._runs = prompt, runs
+        self.ledger.subscribe(runs.outcomes.step)
 
     def start(self, purpose: str) -> Result[None]:
         """Write ``session.start`` and the session's origin; ask the hooks. A refusal ends the session."""
@@ -397,6 +398,7 @@ class Session:
 
         if self._runs is None:
             self._runs = Runs(journal=self._origin.journal) if self._origin else Runs()
+            self.ledger.subscribe(self._runs.outcomes.step)
         return self._runs
 
     def _write(

@@ -181,6 +181,18 @@ class Branch:
     limits: Limits | None = None
 
 
+@attrs.frozen(kw_only=True)
+class RecordedOutcome:
+    """What an ability answered beneath a run: its id, its *kind* (``tool``, ``model`` or ``memory``), and a *digest*.
+
+    The digest is the ``payload_hash`` of the recorded outcome: the same for the same answer of the same ability.
+    """
+
+    ability: str
+    kind: str
+    digest: str
+
+
 class Run(Ctx, Protocol):
     """The argument of a flow: a `Ctx` with roles and records; *signals* are those of the prompt.
 
@@ -226,6 +238,12 @@ class Run(Ctx, Protocol):
 
     def read_context(self, result: Json) -> RunState:
         """Return the context that *result* refers to: what `call` returned for a flow that keeps one."""
+
+    def outcomes(self) -> list[RecordedOutcome]:
+        """Return the outcomes with a result that are recorded beneath this run or branch, each once, in order.
+
+        Those of the runs that it called and of its branches are among them. A resumed run gets the same.
+        """
 
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in the scope of this run or branch, sorted by id. A resumed run gets the same."""

@@ -6,6 +6,7 @@ own.
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -40,7 +41,7 @@ class Detectors:
         exact = [*patterns, *([*_TOKENS, _KEY] if secrets else [])]
         # a user's pattern applies to values, not to their JSON, so a whole payload cannot be ruled out at once
         self._hint = find_any(*hints) if hints and not patterns else None
-        self._exact = find_any(*exact) if exact else None
+        self._patterns = tuple(exact)
 
     def suspects(self, payload: bytes) -> bool:
         """Return whether *payload* may contain a match; never ``False`` if it does."""
@@ -50,7 +51,13 @@ class Detectors:
         """Return whether *text* contains a match."""
         return (self._exact is not None and self._exact.is_valid(text)) or (self._cards and has_card(text))
 
+    @cached_property
+    def _exact(self) -> Draft202012Validator | None:
+        """The exact patterns, compiled when a text is first looked at: a quick test rules most of them out."""
+        return find_any(*self._patterns) if self._patterns else None
 
+
+@lru_cache(maxsize=64)
 def find_any(*patterns: str) -> Draft202012Validator:
     """Compile regular expressions of linear time into one validator: a string is valid if any of them is found in it.
 

@@ -1,6 +1,7 @@
 """Import foreign code within a time limit, and undo its changes to the process as far as possible."""
 
 import hashlib
+import inspect
 import json
 import os
 import signal
@@ -22,6 +23,8 @@ _LONGEST: Final = 86_400.0
 _HASHED_WITH: Final = ((json, "dumps"), (json, "loads"), (orjson, "dumps"), (orjson, "loads"), (hashlib, "sha256"))
 _ENDS: Final = ("_exit", "abort")
 _ABSENT: Final = object()
+_SIGNALS: Final = tuple(map(int, signal.valid_signals()))
+_get_handler: Final = inspect.unwrap(signal.getsignal)  # without the conversion to enumerations, which takes longest
 
 
 class ImportAborted(BaseException):
@@ -64,7 +67,7 @@ def _signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can change a handler
         yield
         return
-    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    before = {number: _get_handler(number) for number in _SIGNALS}
     free = signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)  # otherwise the timer belongs to an embedding program
     if free:
         signal.signal(signal.SIGALRM, _time_out)
@@ -75,7 +78,7 @@ def _signals() -> Iterator[None]:
         if free:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
-            if handler is not None and signal.getsignal(number) is not handler:
+            if handler is not None and _get_handler(number) is not handler:
                 signal.signal(number, handler)
 
 

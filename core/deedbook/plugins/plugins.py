@@ -1,8 +1,12 @@
 """Installed plugins: a catalogue of entry points without imports; then single plugins, loaded and checked."""
 
+import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
+from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -22,18 +26,14 @@ if TYPE_CHECKING:
     from .packs import PackFolder
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
+_KINDS: Final = MappingProxyType({group: kind for kind, group in ENTRY_POINTS.items()})
 
 
 @attrs.frozen(eq=False, slots=False)
-class Offer:
-    """One entry point of an installed distribution, not imported."""
+class Installation:
+    """An installed distribution, whose files are hashed once for all plugins that it offers."""
 
-    kind: str
-    name: str
-    target: str
-    distribution: str
-    version: str
-    metadata: "importlib_metadata.Distribution" = attrs.field(repr=False)
+    metadata: "importlib_metadata.Distribution"
 
     @cached_property
     def editable(self) -> bool:
@@ -50,7 +50,34 @@ class Offer:
 
         ``None`` if it is editable, or has no record of its files.
         """
-        return None if self.editable or not self.metadata.files else _distribution_digest(self.metadata)
+        return None if self.editable else _distribution_digest(self.metadata)
+
+
+@attrs.frozen(eq=False)
+class Offer:
+    """One entry point of an installed distribution, not imported."""
+
+    kind: str
+    name: str
+    target: str
+    distribution: str
+    version: str
+    installation: Installation = attrs.field(repr=False)
+
+    @property
+    def metadata(self) -> "importlib_metadata.Distribution":
+        """The metadata of its distribution."""
+        return self.installation.metadata
+
+    @property
+    def editable(self) -> bool:
+        """Whether its distribution is installed in place."""
+        return self.installation.editable
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of its distribution, if it has one."""
+        return self.installation.digest
 
     def pack(self) -> "PackFolder":
         """Return the files of an offered pack, or Agent Plugin; raises `BindingError`."""
@@ -105,7 +132,7 @@ class Catalogue:
         found = self.distributions.get(owner)
         if found is None or found.read_text(MARKER) is None:
             return None
-        return Offer("pack", f"{AGENT_PLUGIN}{owner}", MARKER, owner, found.version, found)
+        return Offer("pack", f"{AGENT_PLUGIN}{owner}", MARKER, owner, found.version, Installation(found))
 
     def _missing(self, kind: str, name: str, place: str | None) -> DomainError:
         if kind == "pack" and name.startswith(AGENT_PLUGIN):
@@ -220,11 +247,26 @@ def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
 
 
 def _offers(name: str, distribution: "importlib_metadata.Distribution") -> Iterator[Offer]:
-    kinds = {group: kind for kind, group in ENTRY_POINTS.items()}
-    points = [point for point in distribution.entry_points if point.group in kinds]
-    version = distribution.version if points else ""
+    points = _entry_points(distribution)
+    version = _version(distribution) if points else ""
+    installation = Installation(distribution)
     for point in points:
-        yield Offer(kinds[point.group], point.name, point.value, name, version, distribution)
+        yield Offer(_KINDS[point.group], point.name, point.value, name, version, installation)
+
+
+def _entry_points(distribution: "importlib_metadata.Distribution") -> "list[importlib_metadata.EntryPoint]":
+    """Return the entry points of plugins; the file of a distribution that names no group of them is not parsed."""
+    text = distribution.read_text("entry_points.txt") or ""
+    if not any(group in text for group in _KINDS):
+        return []
+    return [point for point in distribution.entry_points if point.group in _KINDS]
+
+
+def _version(distribution: "importlib_metadata.Distribution") -> str:
+    """Return the version, from the headers alone: the library also parses the description below them."""
+    head = (distribution.read_text("METADATA") or "").partition("\n\n")[0]
+    found = re.findall(r"(?m)^Version: *(\S+) *$", head)
+    return found[0] if len(found) == 1 else distribution.version
 
 
 def _home(distribution: "importlib_metadata.Distribution") -> Any:
@@ -236,30 +278,50 @@ def _shadows(first: "importlib_metadata.Distribution", distribution: "importlib_
     """Return whether *first*, in another folder, hides plugins of *distribution*."""
     if first is distribution or _home(first) == _home(distribution):
         return False
-    return any(point.group in ENTRY_POINTS.values() for point in distribution.entry_points)
+    return bool(_entry_points(distribution))
 
 
 def _where(distribution: "importlib_metadata.Distribution", problem: Exception) -> str:
     return f"{getattr(distribution, '_path', None) or type(distribution).__name__}: {describe(problem)}"
 
 
-def _distribution_digest(distribution: "importlib_metadata.Distribution") -> str:
-    """Hash the content of a wheel, without files that the installer added or that depend on place or time."""
+def _distribution_digest(distribution: "importlib_metadata.Distribution") -> str | None:
+    """Hash the content of a wheel, without files that the installer added or that depend on place or time.
+
+    ``None`` if none of the recorded files is there.
+    """
     total = sha256()
-    for path in sorted(distribution.files or (), key=str):
-        told = path.parts[0].endswith(".dist-info")
-        if (told and path.parts[1:] not in _TOLD) or path.suffix == ".pyc" or ".." in path.parts:
-            continue
-        name = path.name if told else str(path)  # the folder's name holds the version, which is recorded separately
-        total.update(f"{name}\0{_file_digest(path)}\n".encode())
-    return total.hexdigest()
+    paths = sorted(map(PurePosixPath, _recorded_names(distribution)), key=str)
+    present = False
+    for path, name in ((path, _hashed_name(path)) for path in paths):
+        if name is not None and (digest := _file_digest(distribution.locate_file(path))):
+            total.update(f"{name}\0{digest}\n".encode())
+            present = True
+    return total.hexdigest() if present or any(distribution.locate_file(path).exists() for path in paths) else None
 
 
-def _file_digest(path: "importlib_metadata.PackagePath") -> str:
+def _recorded_names(distribution: "importlib_metadata.Distribution") -> list[str]:
+    """Return the paths in the record; `Distribution.files` would look for each of them first."""
+    record = distribution.read_text("RECORD")
+    if not record:
+        return [str(path) for path in distribution.files or ()]
+    return [row[0] for row in csv.reader(record.splitlines()) if row and row[0]]
+
+
+def _hashed_name(path: PurePosixPath) -> str | None:
+    """Return the name under which a file is hashed; ``None`` for a file that is not."""
+    told = path.parts[0].endswith(".dist-info")
+    if (told and path.parts[1:] not in _TOLD) or path.suffix == ".pyc" or ".." in path.parts:
+        return None
+    return path.name if told else str(path)  # the folder's name holds the version, which is recorded separately
+
+
+def _file_digest(place: Any) -> str | None:
+    """Hash a file; ``None`` if it is missing."""
     try:
-        return sha256(path.read_binary()).hexdigest()
+        return sha256(place.read_bytes()).hexdigest()
     except OSError:
-        return "absent"
+        return "absent" if place.exists() else None
 
 
 # --- importing --------------------------------------------------------------------------------------------------------

@@ -256,8 +256,11 @@ class _Loader:
     def _add(self, section: str, known: dict[str, S], more: Iterable[S]) -> None:
         """Add what a feature declares to the definitions of a *section*."""
         for each in more:
-            if each.id in known:
+            if each.id in known and _has_id(each):
                 self._report_duplicate(section, each.id, known[each.id], each.origin)
+            elif each.id in known:
+                why = f'"{each.id}" is the id of what the file {each.place} makes; choose another for this one'
+                self._refuse("SOURCE_INVALID", why, known[each.id].place)
             known[each.id] = each
 
     def _hook(self, name: str, body: dict[str, Any], origin: Origin) -> HookSource:
@@ -404,6 +407,12 @@ class _Loader:
 
     def _refuse(self, code: str, message: str, place: str) -> None:
         self.reader.refuse(code, message, place)
+
+
+def _has_id(source: Source) -> bool:
+    """Return whether the file of a feature's definition has its id, so that a person may change it there."""
+    said = source.origin.document.value
+    return isinstance(said, dict) and said.get("id") == source.id
 
 
 def _with_origin(name: str, body: Mapping[str, Any], origin: Origin) -> dict[str, Any]:

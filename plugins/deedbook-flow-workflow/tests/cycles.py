@@ -19,9 +19,11 @@ def write_cycle(lab, *phases, name="check", **cycle):
         lab.write(f"workflows/phases/{phase['id']}.md", document(made, phase["id"]))
 
 
-def write_persona(lab, name, *allowed):
-    """Write the persona *name* (ROLE/ID), which may use *allowed*."""
+def write_persona(lab, name, *allowed, writes=None):
+    """Write the persona *name* (ROLE/ID), which may use *allowed*, and says that it *writes* these globs."""
     front = {"name": name.rpartition("/")[2], "description": f"Is {name}.", "allowed-tools": list(allowed)}
+    if writes is not None:
+        front["metadata"] = {"deedbook": {"writes": writes}}
     lab.write(f"workflows/personas/{name}.md", document({"schema_version": "v1", **front}, name))
 
 

@@ -26,8 +26,11 @@ def finding(**more):
 
 
 def merged(**reviewers):
-    """Merge reports: reviewer and its findings."""
-    return merge_findings(Report(reviewer=name, findings=found) for name, found in reviewers.items())
+    """Merge reports: reviewer and its findings, or these with the evidence that is recorded."""
+    given = {name: found if isinstance(found, tuple) else (found, "") for name, found in reviewers.items()}
+    return merge_findings(
+        Report(reviewer=name, findings=found, evidence=frozenset(evidence)) for name, (found, evidence) in given.items()
+    )
 
 
 def aggregate(findings, *, answers=None, asked=1, failed=()):
@@ -61,31 +64,38 @@ def test_finding_is_old_only_if_all_say_so():
 @pytest.mark.parametrize(
     ("one", "other", "confidence", "agreed"),
     [
-        ({"evidence": ["x"]}, {"evidence": ["y"]}, 75, ["b"]),
-        ({"evidence": ["x"]}, {"evidence": ["x"]}, 50, None),
-        ({"evidence": ["x", "y"]}, {"evidence": ["y"]}, 50, None),
-        ({"detail": "one answer"}, {"detail": "another answer"}, 75, ["b"]),
-        ({"detail": "the same text"}, {"detail": "the same text"}, 50, None),
+        ("x", "y", 75, ["b"]),
+        ("x", "x", 50, None),
+        ("xy", "y", 50, None),
+        ("x", "", 50, None),
+        ("", "y", 50, None),
+        ("", "", 50, None),
     ],
-    ids=["other evidence", "one tool run", "overlap", "two answers", "one answer"],
+    ids=["other evidence", "one tool run", "overlap", "none of b", "none of a", "none"],
 )
 def test_agreement_raises_confidence_only_on_other_evidence(one, other, confidence, agreed):
-    [found] = merged(a=[finding(**one)], b=[finding(**other)])
+    [found] = merged(a=([finding()], one), b=([finding()], other))
     assert (found["confidence"], found.get("agreed")) == (confidence, agreed)
 
 
+def test_claimed_evidence_counts_for_nothing():
+    [found] = merged(
+        a=([finding(evidence=["p"])], "x"), b=([finding(evidence=["q"])], "x"), c=[finding(evidence=["r"])]
+    )
+    assert (found["confidence"], found.get("agreed"), found["evidence"]) == (50, None, ["x"])
+
+
 def test_reviewer_does_not_agree_with_itself():
-    [found] = merged(a=[finding(evidence=["x"]), finding(id="f2", evidence=["y"])])
+    [found] = merged(a=([finding(), finding(id="f2")], "xy"))
     assert (found["confidence"], found.get("agreed")) == (50, None)
 
 
 def test_evidence_that_a_third_reviewer_shares_joins_two():
-    one, other, both = finding(evidence=["x"]), finding(evidence=["y"]), finding(evidence=["x", "y"])
-    assert merged(a=[one], b=[other], c=[both])[0]["confidence"] == 50
+    assert merged(a=([finding()], "x"), b=([finding()], "y"), c=([finding()], "xy"))[0]["confidence"] == 50
 
 
 def test_confidence_is_at_most_100():
-    reviewers = {f"r{each}": [finding(confidence=75, evidence=[str(each)])] for each in range(4)}
+    reviewers = {f"r{each}": ([finding(confidence=75)], str(each)) for each in range(4)}
     assert merged(**reviewers)[0]["confidence"] == 100
 
 
@@ -170,13 +180,14 @@ findings = st.fixed_dictionaries(
         "detail": st.sampled_from(["d", "e"]),
     },
 ).map(lambda made: finding(**made))
-reports = st.dictionaries(st.sampled_from("abcd"), st.lists(findings, max_size=4), max_size=4)
+evidence = st.text("xyz", max_size=2)
+reports = st.dictionaries(st.sampled_from("abcd"), st.tuples(st.lists(findings, max_size=4), evidence), max_size=4)
 
 
 @given(reports, st.randoms(use_true_random=False))
 def test_order_of_arrival_does_not_matter(given_reports, random):
     first = merged(**given_reports)
-    again = [(name, random.sample(found, len(found))) for name, found in given_reports.items()]
+    again = [(name, (random.sample(found, len(found)), kept)) for name, (found, kept) in given_reports.items()]
     random.shuffle(again)
     assert merged(**dict(again)) == first
 
@@ -187,7 +198,7 @@ def test_aggregate_fits_its_schema_and_counts_every_finding_once(given_reports):
     built = aggregate(found, asked=len(given_reports))
     assert list(SCHEMAS.validator("review_aggregate_v1").violations(built)) == []
     kept = [fingerprint(each) for part in ("findings", "suppressed", "pre_existing") for each in built[part]]
-    assert sorted(kept) == sorted({fingerprint(each) for given in given_reports.values() for each in given})
+    assert sorted(kept) == sorted({fingerprint(each) for given, _ in given_reports.values() for each in given})
 
 
 SCHEMAS = Schemas.load(data_folder("schemas"))

@@ -34,6 +34,17 @@ def test_run_ends_with_the_verdict_and_status_shows_how_it_got_there(shop):
     assert "check begins with look" in shop.here("replay", "last", status=0).out
 
 
+def test_sealed_parts_are_shown_by_their_size(shop):
+    """A reason with a card number is sealed in the ledger, and the status shows that."""
+    shop.configure("profile: local\n", "profile: local\nseal: [{detect: card}]\n")
+    told = shop.here("workflow", "run", "check", "check 4111111111111111.md", status=1)
+    assert told.out
+    [cycle] = shop.here("workflow", "status", "last", "--json", status=0).fits("output_workflow_status_v1")["cycles"]
+    reasons = [row["reason"] for each in cycle["runs"] for row in each["personas"]]
+    assert any(each.startswith("[sealed, ") for each in reasons)
+    assert "[sealed, " in shop.here("workflow", "status", "last", status=0).out
+
+
 def test_unknown_cycle_and_empty_request_are_refused(shop):
     assert (
         "there is no cycle 'chek'; did you mean \"check\"?" in shop.here("workflow", "run", "chek", "x", status=2).err

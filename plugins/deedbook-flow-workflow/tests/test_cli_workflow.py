@@ -150,11 +150,19 @@ def test_lint_reports_faults_that_only_compiling_finds(shop):
 def test_lint_notes_files_that_nothing_names(shop):
     edit(shop, "phases/settle.md", "artifact: lesson\n", "")
     edit(shop, "cycles/check.md", "policies: [gate]\n", "")
+    edit(shop, "policies/gate.md", "match: {kind: tool}\n", "")
     notes = shop.here("workflow", "lint", "--json", status=0).fits("output_workflow_lint_v1")["notes"]
     assert [note["message"] for note in notes] == [
         "no phase names artifacts/lesson", "no cycle or phase names policies/gate",
     ]  # fmt: skip
     assert "lesson-template.md:3: no phase names" in shop.here("workflow", "lint", status=0).out
+
+
+def test_lint_notes_a_policy_that_is_never_asked(shop):
+    edit(shop, "policies/gate.md", "match: {kind: tool}\n", "")
+    (note,) = shop.here("workflow", "lint", "--json", status=0).fits("output_workflow_lint_v1")["notes"]
+    assert note["place"] == ".system/workflows/cycles/check.md:10:12"
+    assert "gate is never asked here: its kind rules judges none of coverage, dispatch, finding" in note["message"]
 
 
 def test_lint_needs_a_workspace(tmp_path: Path):

@@ -53,6 +53,15 @@ FAULTS = {
     "missing artifact": (
         lambda root: (root / LESSON).unlink(), f"{SETTLE}:7:11", "correct the id, or add artifacts/lesson-template.md",
     ),
+    "no ability that writes files": (
+        replaced(".system/deedbook.yaml", "  file-write:", "  write-file:"),
+        f"{SETTLE}:7:11", "lesson is written with the ability file-write, which is not declared",
+    ),
+    "an own ability named as the writer of artifacts": (
+        replaced(".system/deedbook.yaml", "  file-write:", "  workflow-artifact:\n    summary: Own.\n"
+                 "    handler: {tool: file-write}\n  file-write:"),
+        ".system/deedbook.yaml:7", f'"workflow-artifact" is the id of what the file {LESSON}:3 makes; choose another',
+    ),
     "unknown flow": (
         replaced(LOOK, "advance", "flow: reveiw\nadvance"), f"{LOOK}:5:7", "flow: reveiw is not declared; did you mean",
     ),
@@ -136,6 +145,9 @@ FAULTS = {
     ),
     "persona writes outside": (
         replaced(STYLE, "[reports/**]", "[reports/**, ../x]"), f"{STYLE}:7:26", "leads outside the workspace",
+    ),
+    "persona writes where no path is": (
+        replaced(STYLE, "[reports/**]", "[reports/**, docs//*]"), f"{STYLE}:7:26", "fits no path",
     ),
     "persona's writes are no list": (
         replaced(STYLE, "[reports/**]", "everything"), f"{STYLE}:7:13", "expected a list",

@@ -119,6 +119,63 @@ def test_phase_runs_again_until_its_advance_signal_is_true(desk, says):
     assert context.state == "COMPLETED"
 
 
+@pytest.mark.parametrize(
+    ("tools", "confidence"),
+    [(("look", "probe"), 75), (("look", "look"), 50), (("look", None), 50), ((None, None), 50)],
+    ids=["two tools", "one tool run", "one invents", "both invent"],
+)
+def test_agreement_counts_only_with_recorded_evidence_of_its_own(desk, says, tools, confidence):
+    """Each claims evidence of its own; what the ledger has beneath its pass decides."""
+
+    def work(tool, claimed):
+        def go(args, run):
+            if tool:
+                run.call(tool, {})
+            return [finding(evidence=[claimed])]
+
+        return go
+
+    write_persona(desk, "reviewer/ben", "probe", "look")
+    says.update({A: work(tools[0], "mine"), B: work(tools[1], "invented")})
+    write_cycle(desk, phase("first"))
+    [found] = notes(run(desk))[0]["aggregate"]["findings"]
+    recorded = {each.span: each for each in desk.all("tool.call")}
+    assert (found["confidence"], found.get("agreed")) == (confidence, [B] if confidence == 75 else None)
+    assert len(found.get("evidence", [])) == len({each.payload["tool_name"] for each in recorded.values()})
+
+
+def test_persona_writes_only_where_its_file_says(desk, says):
+    """The denial names the file and the line of the persona; one that says nothing is not limited."""
+    desk.settings(abilities={"note": {"summary": "Write a file.", "handler": {"tool": "file-write"}}})
+    write_persona(desk, "reviewer/ada", "note", writes=["reports/**"])
+    write_persona(desk, "reviewer/ben", "note")
+    done = {}
+
+    def work(args, run):
+        for path in ("reports/a/b.md", "src/c.md"):
+            claim = {"who": "a", "why": "b", "expected_hash": "", "schema_version": "v1"}
+            try:
+                run.call("note", {"path": path, "text": "x", **claim})
+                done[run.skill.name, path] = "written"
+            except Failed as problem:
+                done[run.skill.name, path] = problem.code
+            (desk.path / path).unlink(missing_ok=True)
+        return []
+
+    says.update({A: work, B: work})
+    write_cycle(desk, {"id": "first", "agents_invoked": ["reviewer/ada"]}, name="one")
+    write_cycle(desk, {"id": "second", "agents_invoked": ["reviewer/ben"]}, name="two")
+    run(desk, cycle="one")
+    [denied] = desk.all("tool.denied")
+    run(desk, cycle="two")
+    assert done == {
+        (A, "reports/a/b.md"): "written", (A, "src/c.md"): "GATE_DENIED",
+        (B, "reports/a/b.md"): "written", (B, "src/c.md"): "written",
+    }  # fmt: skip
+    assert denied.payload["by"]["rule"] == ".system/workflows/personas/reviewer/ada.md:6"
+    assert "may write to reports/**, and not to 'src/c.md'" in denied.payload["reason"]
+
+
 def test_personas_get_the_findings_of_the_last_run(desk, says):
     prompts = []
     says[A] = lambda args, run: prompts.append(args["prompt"]) or [finding(severity="P0")]

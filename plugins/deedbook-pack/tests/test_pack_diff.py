@@ -71,6 +71,47 @@ def test_a_change_of_the_workspace_is_not_due_to_the_pack(place, tmp_path):
     assert (told["totals"]["same"], told["changed"]) == (4, 0)
 
 
+LOOPS = """\
+    schema_version: v1
+    id: house-loops
+    kind: loop-halt
+    rules:
+      - {when: generation.number >= 2, then: deny, reason: enough}
+    default: allow
+"""
+CYCLE = "---\nschema_version: v1\nid: turn\nphases: [round]\nentry_phase: round\npolicies: [house-loops]\n---\n"
+ROUND = '---\nschema_version: v1\nid: round\nadvance_signal: "false"\n---\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "now"),
+    [("number >= 1", "tighter", {"decision": "deny", "reason": "sooner"}), ("number >= 3", "looser", None)],
+)
+def test_an_upgrade_names_the_decisions_about_subjects_that_change(place, tmp_path, text, change, now):
+    """A cycle asked after its first and its second generation."""
+    first = packfiles.write(tmp_path / "first" / "house", {**packfiles.FILES, "policies/loops.yaml": LOOPS})
+    packing.unpack(build_wheel(first, tmp_path / "dist2").path, tmp_path / "site")
+    importlib_metadata.MetadataPathFinder.invalidate_caches()
+    place.system("workflows/cycles/turn.md", CYCLE)
+    place.system("workflows/phases/round.md", ROUND)
+    with open_kernel(place.path) as kernel, kernel.session() as session:
+        session.call("workflow/turn", {"request": "go round"})
+    policy = LOOPS.replace("number >= 2", text).replace("enough", "sooner" if now else "enough")
+    other = packfiles.write(
+        tmp_path / "next" / "house", {**packfiles.FILES, "policies/loops.yaml": policy}, version="2.0"
+    )
+    told = place.here("pack", "diff", "house", str(other), "--json", status=1).fits("output_pack_diff_v1")
+    changes = told["subjects"]["changes"]
+    assert told["changed"] == 0
+    assert [each["change"] for each in changes][:1] == [change]
+    assert {each["subject"] for each in changes} == {"generation"}
+    assert changes[0]["was"]["decision"] == ("allow" if now else "deny")
+    assert changes[0]["now"]["decision"] == ("deny" if now else "allow")
+    assert "about subjects judged again: " in place.here("pack", "diff", "house", str(other), status=1).out
+    same = place.here("pack", "diff", "house", str(first), "--json", status=0).json
+    assert same["subjects"]["totals"]["same"] == 2
+
+
 def test_without_a_workspace_only_the_rules_are_compared(tmp_path):
     old = packfiles.write(tmp_path / "old", packfiles.FILES)
     packfiles.write(tmp_path / "new", {**packfiles.FILES, "policies/quiet.yaml": STRICTER}, version="2.0")

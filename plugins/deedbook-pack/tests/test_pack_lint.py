@@ -102,6 +102,35 @@ def test_a_fault_has_its_place(house, catalogue, path, text, expected):
     assert any(expected in each.replace(f"{house}/", "") for each in check(house, catalogue)), check(house, catalogue)
 
 
+POINTERS = """\
+schema_version: v1
+id: house/list
+summary: List.
+handler: {tool: sequence}
+effects: read
+uses: [house/ls]
+with: {steps: [{id: a, ability: house/ls, args: {path: {from: /args/path}}}]}
+schema_in: {type: object, required: [path], properties: {path: {type: string}}}
+schema_out: true
+"""
+
+
+def test_pointers_and_devices_are_no_foreign_paths(house, catalogue):
+    files = {"low-level/ls.yaml": LIST.replace("/opt/ls", "/dev/null"), "high-level/list.yaml": POINTERS}
+    packfiles.write(house, {f"registry/{name}": text for name, text in files.items()})
+    assert not [each for each in check(house, catalogue) if "outside the workspace" in each]
+
+
+def test_cycle_is_named_by_its_own_id_and_not_by_that_of_its_ability(house, catalogue):
+    front = "schema_version: v1\nid: ID\nphases: [house-look]\nentry_phase: house-look"
+    cycles = {f"workflows/cycles/{name}.md": f"---\n{front.replace('ID', name)}\n---\n" for name in ("house-a", "b")}
+    look = '---\nschema_version: v1\nid: house-look\nadvance_signal: "true"\n---\n'
+    review = packfiles.SETTINGS + "      review: {summary: Review., handler: {flow: review}}\n"
+    packfiles.write(house, {**cycles, "workflows/phases/house-look.md": look, "pack.test.yaml": review})
+    noted = [each.partition(": ")[2] for each in check(house, catalogue) if "no prefix" in each]
+    assert [each.partition(" has")[0] for each in noted] == ['"b"']
+
+
 def test_rules_without_any_ability_to_be_about_are_noted(house, catalogue):
     (house / "pack.test.yaml").unlink()
     assert check(house, catalogue)[0].startswith("note pack.test.yaml: no rule can be checked or tested")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from deedbook.format.errors import DeedbookError
+from deedbook.format.errors import BindingError, DeedbookError
 
 TEXT = {"type": "string"}
 IN = {
@@ -240,6 +240,20 @@ def test_statuses_say_what_is_success(program, run, fails):
     assert run()["status"] == 1
     program(["true"], statuses=[1])
     assert fails().code == "PROCESS_FAILED"
+
+
+def test_program_that_pip_installed_is_found_where_yaml_says_so(program, run, fails):
+    """The command of Deedbook itself is such a program."""
+    program(["deedbook", "--version"])
+    assert fails().code == "NOT_STARTED"
+    program(["deedbook", "--version"], programs="pip")
+    assert run()["stdout"].startswith("deedbook ")
+
+
+def test_path_is_set_by_one_setting_only(program, lab):
+    program(["deedbook", "--version"], programs="pip", env={"PATH": "/usr/bin"})
+    with pytest.raises(BindingError, match="programs: pip sets PATH, and so does env"):
+        lab.kernel()
 
 
 def test_signal_is_named(program, fails):

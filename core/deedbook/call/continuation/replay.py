@@ -185,6 +185,12 @@ class ReplayJournal(RunJournal):
         value: Json = told["value"]
         return value
 
+    def next_recorded(self) -> int | None:
+        """Return the number of the event of the next recorded request, if there is one."""
+        with self._turn:
+            due = self._due()
+        return due.event.seq if due else None
+
     def under(self, span: str) -> RunJournal:
         """Return the journal of a branch, recorded or new."""
         return self._told.journal(self._door, self._record, span)

@@ -143,7 +143,10 @@ def build_runs(
     contexts, step = resumption.contexts, ContextFold().step
     for event in added:
         contexts = step(contexts, event)
-    return Runs(journal=RunRecord(parent, sealer, find_answer, bind).journal, past=contexts, suspends=True)
+    runs = Runs(journal=RunRecord(parent, sealer, find_answer, bind).journal, past=contexts, suspends=True)
+    for event in parent.events:
+        runs.outcomes.step(event)
+    return runs
 
 
 def _waiting_requests(requests: RunRequests) -> list[Event]:

@@ -1,6 +1,6 @@
 """Derives recorded decisions about subjects again, under any charter; pure: only pure gates are asked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -51,7 +51,7 @@ def rejudge_subject(recorded: RecordedSubject, bindings: Bindings, caller: Calle
     if isinstance(answer, str):
         return RejudgedSubject(recorded, "undetermined", answer)
     record: dict[str, Any] = decode(encode(gate_record(bound.gate, answer)))
-    change = _compare(recorded, record)
+    change = compare_answers(recorded.line, record)
     if change != "same" and str(recorded.line.get("reason", "")).startswith(LATE_PREFIX):
         return RejudgedSubject(recorded, "undetermined", LATE)
     return RejudgedSubject(recorded, change, str(record.get("reason", "")), record)
@@ -91,8 +91,8 @@ def _answer(
     return answer_subject(bound, _frozen_clock, case)
 
 
-def _compare(recorded: RecordedSubject, now: dict[str, Any]) -> SubjectChange:
-    was = recorded.line
+def compare_answers(was: Mapping[str, Any], now: Mapping[str, Any]) -> SubjectChange:
+    """Return how the answer *now* differs from another one; both are lines of ``policy.check``."""
     ranks = RANK.get(str(was.get("decision")), len(RANK)), RANK[now["decision"]]
     if ranks[0] != ranks[1]:
         return "looser" if ranks[1] < ranks[0] else "tighter"

@@ -4,6 +4,7 @@ An error keeps the workspace from starting. A note does not: for example an abil
 matches nothing, or an ability that no prompt finds.
 """
 
+import sysconfig
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -84,6 +85,8 @@ def find_missing_programs(sources: Iterable[AbilitySource]) -> Iterator[tuple[st
         pointer, name = ("/with/argv/0", argv[0]) if isinstance(argv[0], str) else ("/with/argv/0/0", argv[0][0])
         env: Any = source.settings.get("env", {})
         path = env.get("PATH", BASE["PATH"])
+        if source.settings.get("programs") == "pip":
+            path = f"{sysconfig.get_path('scripts')}:{path}"
         if isinstance(path, str) and not has_program(name, path):
             where = "" if name.startswith("/") else f" on {path}"
             why = f'this machine has no program "{name}"{where}; correct the name or install the program'

@@ -2,12 +2,12 @@
 
 Findings with the same file, line and title are one finding. Where reviewers disagree, the conservative choice counts:
 the higher severity, and the later of safe_auto, gated_auto, manual, advisory. Reviewers that agree raise the confidence
-by one step for each further one whose evidence is its own: two reviewers over one run of a tool count once. The result
-is the same for any order of reports and findings.
+by one step for each further one whose evidence is its own: two reviewers over one run of a tool count once. Evidence
+is what the ledger has of a reviewer's pass, and never what a finding claims. The result is the same for any order of
+reports and findings.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -26,7 +26,6 @@ _WEIGHTS: Final = {"P0": 1000, "P1": 100, "P2": 10, "P3": 1}
 _STEP: Final = 25
 _CERTAIN: Final = 100
 _MOST_EVIDENCE: Final = 100
-_ABOUT_REVIEWER: Final = frozenset({"id", "reviewer", "confidence", "evidence"})
 
 Fingerprint: TypeAlias = tuple[str, int, str]
 """File, line (0 without one) and title of a finding; the title without differences of case and white space."""
@@ -38,10 +37,14 @@ class ReportRefused(Exception):  # noqa: N818 - a state of a report
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What one *reviewer* (a persona) reported: its *findings* in the form ``finding_v1``."""
+    """What one *reviewer* (a persona) reported: its *findings* in the form ``finding_v1``.
+
+    *evidence* has the digests of the recorded outcomes that they rest on.
+    """
 
     reviewer: str
     findings: Sequence[Object]
+    evidence: frozenset[str] = frozenset()
 
 
 @attrs.frozen(kw_only=True)
@@ -89,7 +92,7 @@ def merge_findings(reports: Iterable[Report]) -> list[dict[str, Any]]:
     groups: dict[Fingerprint, list[_Said]] = {}
     for report in reports:
         for finding in report.findings:
-            groups.setdefault(fingerprint(finding), []).append(_Said(report.reviewer, finding))
+            groups.setdefault(fingerprint(finding), []).append(_Said(report.reviewer, finding, report.evidence))
     return sorted((_merge(group) for group in groups.values()), key=_order)
 
 
@@ -143,20 +146,15 @@ def read_severity(said: str) -> str:
 
 @attrs.frozen
 class _Said:
-    """One finding as one reviewer reported it."""
+    """One finding as one reviewer reported it, and the evidence of that reviewer."""
 
     reviewer: str
     finding: Object
+    evidence: frozenset[str]
 
     @property
     def severity(self) -> str:
         return read_severity(self.finding["severity"])
-
-    @property
-    def evidence(self) -> frozenset[str]:
-        """What the finding rests on; one that names no evidence rests on its own text."""
-        named = self.finding.get("evidence")
-        return frozenset(named) if named else frozenset({_digest_text(self.finding)})
 
     @property
     def rank(self) -> tuple[int, int, str, bytes]:
@@ -172,7 +170,7 @@ def _merge(group: Sequence[_Said]) -> dict[str, Any]:
     raised = max(said.finding["confidence"] for said in group) + _STEP * (len(independent) - 1)
     agreed = sorted({said.reviewer for others in independent[1:] for said in others} - {first.reviewer})
     known = all(said.finding.get("pre_existing", False) for said in group)
-    evidence = sorted({each for said in group for each in said.finding.get("evidence", ())})[:_MOST_EVIDENCE]
+    evidence = sorted({each for said in group for each in said.evidence})[:_MOST_EVIDENCE]
     return {
         **{key: value for key, value in first.finding.items() if key not in ("pre_existing", "evidence")},
         "severity": min((said.severity for said in group), key=SEVERITIES.index),
@@ -185,8 +183,13 @@ def _merge(group: Sequence[_Said]) -> dict[str, Any]:
 
 
 def _split_by_evidence(ranked: Sequence[_Said]) -> Iterator[list[_Said]]:
-    """Yield the groups that share neither a reviewer nor any evidence, the one of the first finding first."""
-    left = list(ranked)
+    """Yield the groups that share neither a reviewer nor any evidence, the one of the first finding first.
+
+    A finding without evidence confirms no other one; if there is nothing else, all are one group.
+    """
+    left = [said for said in ranked if said.evidence]
+    if not left:
+        yield list(ranked)
     while left:
         group, left = [left[0]], left[1:]
         while joined := [said for said in left if any(_is_same_source(said, other) for other in group)]:
@@ -221,8 +224,3 @@ def _route_of(outcome: str) -> str:
 
 def _order(finding: Object) -> tuple[int, Fingerprint]:
     return SEVERITIES.index(finding["severity"]), fingerprint(finding)
-
-
-def _digest_text(finding: Object) -> str:
-    text = {key: value for key, value in finding.items() if key not in _ABOUT_REVIEWER}
-    return sha256(encode(text)).hexdigest()

@@ -16,8 +16,16 @@ AGGREGATE: Final = "review_aggregate_v1"
 """The schema of what the findings of a phase come to."""
 FINDINGS: Final = "findings_v1"
 """The schema of what a persona reports."""
+DISPATCH: Final = "dispatch"
+FINDING: Final = "finding"
+GENERATION: Final = "generation"
+COVERAGE: Final = "coverage"
+SUBJECTS: Final = frozenset({DISPATCH, FINDING, GENERATION, COVERAGE})
+"""What a cycle asks its policies about: who works, which findings count, whether a phase runs again or goes on."""
 WRITER: Final = "workflow-artifact"
 """The flow that writes the files of artifacts, and its ability."""
+WRITE: Final = "file-write"
+"""The ability with which that flow writes a file, if its settings name no other one."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""What an upgrade of a pack changes: in the charter, and in the decisions about recorded calls."""
+"""What an upgrade of a pack changes: in the charter, and in the decisions about recorded calls and subjects."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,7 +14,8 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.judge import Verdict
 from deedbook.workspace.workspace import load_workspace
-from deedbook_audit.rederive import Change, RejudgedCall, rejudge
+from deedbook_audit.rederive import Change, RejudgedCall
+from deedbook_audit.subjects import RejudgedSubject, compare_answers, rejudge_decisions
 from deedbook_inspect.rejudging.whatif import WhatIf
 
 from .packages import Pack
@@ -54,8 +55,8 @@ def compare_packs(
 ) -> Comparison:
     """Compare two versions of a pack in the workspace at *root*, or in a scratch workspace where it is ``None``.
 
-    The calls in *ledgers* are judged under both, and those with two different decisions are changes; so a change that
-    is due to something else is not counted. Raises `DeedbookError` where the workspace does not compile with one.
+    The calls and subjects in *ledgers* are judged under both, and those with two different decisions are changes; so a
+    change that is due to something else is not counted. Raises `DeedbookError` where the workspace does not compile with one.
     """
     decisions, sessions = WhatIf(limit), 0
     with ExitStack() as held:
@@ -76,9 +77,24 @@ def _bindings(pack: Pack, catalogue: Catalogue, root: Path | None, held: ExitSta
     return bindings_for_judging(load_workspace(root, catalogue=used), used)
 
 
-def _changed(ledger: Path, before: Bindings, after: Bindings) -> Iterator[RejudgedCall]:
-    for was, now in zip(rejudge(ledger, before), rejudge(ledger, after), strict=True):
-        yield _difference(was, now)
+def _changed(ledger: Path, before: Bindings, after: Bindings) -> Iterator[RejudgedCall | RejudgedSubject]:
+    for was, now in zip(rejudge_decisions(ledger, before), rejudge_decisions(ledger, after), strict=True):
+        if isinstance(was, RejudgedCall) and isinstance(now, RejudgedCall):
+            yield _difference(was, now)
+        elif isinstance(was, RejudgedSubject) and isinstance(now, RejudgedSubject):
+            yield _subject_difference(was, now)
+
+
+def _subject_difference(was: RejudgedSubject, now: RejudgedSubject) -> RejudgedSubject:
+    """Return the decision about a subject, compared with that under the old pack instead of the recorded one."""
+    unknown = next((each for each in (now, was) if each.change == "undetermined"), None)
+    if unknown is not None:
+        return attrs.evolve(now, change="undetermined", why=unknown.why)
+    if was.change == "missing":
+        return attrs.evolve(now, change="same" if now.change == "missing" else "changed")
+    subject = attrs.evolve(now.subject, line=was.record)
+    change = "missing" if now.change == "missing" else compare_answers(was.record, now.record)
+    return attrs.evolve(now, subject=subject, change=change)
 
 
 def _difference(was: RejudgedCall, now: RejudgedCall) -> RejudgedCall:

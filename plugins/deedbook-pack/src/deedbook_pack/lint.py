@@ -33,6 +33,8 @@ _FOLDERS: Final = {
 _GENERAL: Final = ("deedbook", "deedbook-pack")
 """The beginnings of distribution names that name no one in particular."""
 _UNDECLARED: Final = " is not declared"
+_POINTER_TOOLS: Final = ("sequence", "linter-findings")
+"""Tools whose settings hold JSON pointers and no paths."""
 
 
 @attrs.frozen
@@ -120,6 +122,8 @@ def _foreign_paths(scratch: Scratch, own: Mapping[str, Mapping[str, Source]]) ->
     """Yield the settings of abilities and hooks that are paths outside of the pack and of the workspace."""
     for section in ("abilities", "hooks"):
         for name, source in own[section].items():
+            if getattr(source, "handler", {}).get("tool") in _POINTER_TOOLS:
+                continue
             settings: Any = getattr(source, "settings", {})
             for pointer, text in _texts(settings, "/with"):
                 if _is_foreign(text):
@@ -141,7 +145,8 @@ def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_foreign(text: str) -> bool:
-    return text.startswith(("~/", "../")) or (text.startswith("/") and len(text) > 1) or "/../" in text
+    absolute = text.startswith("/") and not text.startswith("/dev/") and len(text) > 1
+    return absolute or text.startswith(("~/", "../")) or "/../" in text
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -151,13 +156,20 @@ def _common_names(scratch: Scratch, own: Mapping[str, Mapping[str, Source]]) -> 
     """Yield the ids that other packs could use as well, because they do not begin with a name of this one."""
     spaces = name_spaces(scratch.pack)
     for section in _SECTIONS:
-        for name, source in own[section].items():
+        for declared, source in own[section].items():
+            name = _id_in_file(source, declared)
             if not any(name == space or name.startswith((f"{space}-", f"{space}/")) for space in spaces):
                 joint = "/" if section == "abilities" else "-"
                 why = (
                     f'"{name}" has no prefix of its own; another pack may use it too: call it {spaces[0]}{joint}{name}'
                 )
                 yield Finding.note(scratch.relocate_place(source.origin.place("/id")), why)
+
+
+def _id_in_file(source: Source, declared: str) -> str:
+    """Return the id in the file of a definition: that of a cycle, whose ability has a prefix."""
+    said = source.origin.document.value
+    return str(said.get("id", declared)) if isinstance(said, dict) else declared
 
 
 def name_spaces(pack: Pack) -> list[str]:

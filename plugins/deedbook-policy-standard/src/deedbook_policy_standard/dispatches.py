@@ -20,10 +20,16 @@ _PERSONAS: Final[Object] = {
                 "description": "Folders, and globs over paths; an empty list: nowhere",
                 "type": "array",
                 "items": {"type": "string", "minLength": 1},
-            }
+            },
+            "place": {"description": "Where that is declared; decisions name it", "type": "string", "minLength": 1},
         },
         "additionalProperties": False,
     },
+}
+_ONLY_LISTED: Final[Object] = {
+    "description": "Whether skills that the table does not have are not judged at all",
+    "type": "boolean",
+    "default": False,
 }
 _NOT_JUDGED: Final = Decision("advisory")  # an answer that gates nothing, and lifts no ask either
 
@@ -33,13 +39,17 @@ class RolePermissions(SubjectPolicy):
 
     A persona acts under the skill of its name. Its calls with effects ``write`` or ``irreversible`` are allowed if
     every path among their arguments is where it may write, and denied otherwise; a call without such a path is denied,
-    too. About a skill that the table does not have, ``default`` decides. Calls without a skill, of flows (whose own
-    calls are judged), and without such effects get an advisory answer, which gates nothing.
+    too. About a skill that the table does not have, ``default`` decides, unless ``only_listed`` is true. Calls without
+    a skill, of flows (whose own calls are judged), and without such effects get an advisory answer, which gates
+    nothing.
     """
 
     subject: ClassVar[str] = "dispatch"
     spec: ClassVar[GateSpec] = subject_spec(
-        settings_schema("Which personas are dispatched, and where they may write", keys={"personas": _PERSONAS}),
+        settings_schema(
+            "Which personas are dispatched, and where they may write",
+            keys={"personas": _PERSONAS, "only_listed": _ONLY_LISTED},
+        ),
         "dispatch",
         DISPATCH,
         calls=True,
@@ -49,17 +59,20 @@ class RolePermissions(SubjectPolicy):
         super().__init__(settings, host)
         self._table = PersonaTable(settings["personas"]) if "personas" in settings else None
         self._unlisted = settings.get("default", "deny")
+        self._only_listed = settings.get("only_listed", False)
 
     def __call__(self, call: Call) -> Decision:
         """Judge where a persona writes."""
         if self._table is None or call.skill is None or call.kind == "flow" or call.effects in ("none", "read"):
             return _NOT_JUDGED
         row = self._table.find(call.skill)
+        if row is None and self._only_listed:
+            return _NOT_JUDGED
         if row is None:
             why = f"{call.skill} is not among the personas of this policy; the default is {self._unlisted}"
             return Decision(self._unlisted, "" if self._unlisted == "allow" else why)
         why = row.refusal(call)
-        return Decision("deny" if why else "allow", why, None, {"rule": f"personas: {row.name}"})
+        return Decision("deny" if why else "allow", why, None, {"rule": row.place})
 
     def decide(self, case: SubjectCase) -> Decision:
         """Judge a dispatch by the rules; one that wants to write where its persona may not is denied."""
@@ -73,7 +86,7 @@ class RolePermissions(SubjectPolicy):
             return decision
         where = "it has no row in personas" if row is None else f"it may write to {row.described}"
         return Decision("deny", f"{case.value['persona']} wants to write to {refused[0]}; {where}", None,
-                        {} if row is None else {"rule": f"personas: {row.name}"})  # fmt: skip
+                        {} if row is None else {"rule": row.place})  # fmt: skip
 
     @classmethod
     def more_problems(cls, body: Object) -> Iterator[PolicyProblem]:

@@ -28,20 +28,21 @@ _SHOWN: Final = 200
 
 @attrs.frozen(eq=False)
 class PersonaRow:
-    """One row of the table: the *name* or glob that it is for, and where such personas may write."""
+    """One row of the table: the *name* or glob that it is for, where such personas may write, and its *place*."""
 
     name: str
     writes: tuple[str, ...]
+    place: str
     _is_under: ValueTest
     _fits: ValueTest
 
     @classmethod
-    def compile(cls, name: str, writes: Sequence[str]) -> "PersonaRow":
+    def compile(cls, name: str, writes: Sequence[str], place: str = "") -> "PersonaRow":
         """Compile a row without `table_problems`."""
         folders = [path for path in writes if "*" not in path]
         globs = [path for path in writes if "*" in path]
         (is_under,) = condition_tests({"under": folders}, allows=True)
-        return cls(name, tuple(writes), is_under, glob_test(globs))
+        return cls(name, tuple(writes), place or f"personas: {name}", is_under, glob_test(globs))
 
     @property
     def described(self) -> str:
@@ -74,7 +75,7 @@ class PersonaTable:
     """The rows of all personas; the first whose name or glob fits counts."""
 
     def __init__(self, personas: Mapping[str, Object]) -> None:
-        rows = [PersonaRow.compile(name, row["writes"]) for name, row in personas.items()]
+        rows = [PersonaRow.compile(name, row["writes"], row.get("place", "")) for name, row in personas.items()]
         self._rows = [(glob_test([row.name]), row) for row in rows]
 
     def find(self, persona: str) -> PersonaRow | None:

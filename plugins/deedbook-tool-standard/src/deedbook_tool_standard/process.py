@@ -1,6 +1,7 @@
 """``tool: process``: one program, called with arguments that YAML spells out, without a shell."""
 
 import json
+import sysconfig
 from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
@@ -44,9 +45,22 @@ _SETTINGS = strict(
             "items": {"type": "integer", "minimum": 0, "maximum": 255},
         },
         "dashes": {"enum": ["allow", "refuse"]},
+        "programs": {
+            "description": "Where the program is: system, or pip for those that pip installed beside Deedbook",
+            "enum": ["system", "pip"],
+        },
     },
-    optional=frozenset({"stdin", "cwd", "env", "limits", "output", "statuses", "dashes"}),
+    optional=frozenset({"stdin", "cwd", "env", "limits", "output", "statuses", "dashes", "programs"}),
 )
+
+
+_SYSTEM: str = "/usr/local/bin:/usr/bin:/bin"
+"""The PATH of every program that sets none."""
+
+
+def pip_path() -> str:
+    """Return a PATH that begins with the folder of the programs that pip installed beside Deedbook."""
+    return f"{sysconfig.get_path('scripts')}:{_SYSTEM}"
 
 
 def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
@@ -57,6 +71,8 @@ def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     if schema is None:
         yield "", "schema_in is missing: it declares the arguments that the placeholders stand for"
         return
+    if settings.get("programs") == "pip" and "PATH" in settings.get("env", {}):
+        yield "/with/programs", "programs: pip sets PATH, and so does env; leave one of them out"
     for pointer, why in (*command_faults(settings, schema), *stdin_faults(settings, schema)):
         yield f"/with{pointer}", why
     try:
@@ -81,6 +97,8 @@ class Process:
         self._cwd = parse(settings.get("cwd", ""))
         env = settings.get("env", {})
         self._env = {name: value for name, value in env.items() if isinstance(value, str)}
+        if settings.get("programs") == "pip":
+            self._env["PATH"] = pip_path()
         secrets = {name: value["secret"] for name, value in env.items() if not isinstance(value, str)}
         self._secrets = {name: host.secret(secret) for name, secret in secrets.items()}
         self._mask = Mask([(secrets[name], secret) for name, secret in self._secrets.items()])

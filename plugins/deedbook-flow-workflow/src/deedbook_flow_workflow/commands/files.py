@@ -1,5 +1,6 @@
 """Read the workflow files of a workspace: list, show, lint."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,9 +131,10 @@ def lint(options: GlobalOptions, profile: str | None) -> int:
 
     workspace, faults = survey_workspace(find_workspace(Path(options.workspace)))
     registry: Any = workspace.sections.get("workflows") if workspace else None
+    policies: Mapping[str, Any] = {}
     if not faults:
-        faults = _compile(options, profile)
-    notes = [] if registry is None or faults else list(lint_files(registry))
+        faults, policies = _compile(options, profile)
+    notes = [] if registry is None or faults else list(lint_files(registry, policies))
     if options.json:
         as_json(
             {
@@ -153,8 +155,8 @@ def lint(options: GlobalOptions, profile: str | None) -> int:
     return 1 if faults else 0
 
 
-def _compile(options: GlobalOptions, profile: str | None) -> "list[DomainError]":
-    """Return the faults that only compiling finds, such as those of a policy's rules."""
+def _compile(options: GlobalOptions, profile: str | None) -> "tuple[list[DomainError], Mapping[str, Any]]":
+    """Return the faults that only compiling finds, such as those of a policy's rules, and the compiled policies."""
     from deedbook.charter.compiler import compile_charter
     from deedbook.format.errors import DeedbookError
     from deedbook.format.release import VERSION
@@ -163,10 +165,10 @@ def _compile(options: GlobalOptions, profile: str | None) -> "list[DomainError]"
 
     catalogue = discover()
     try:
-        compile_charter(read_workspace(options.workspace, profile, catalogue), catalogue, kernel=VERSION)
+        charter = compile_charter(read_workspace(options.workspace, profile, catalogue), catalogue, kernel=VERSION)
     except DeedbookError as problem:
-        return list(problem.errors)
-    return []
+        return list(problem.errors), {}
+    return [], charter.document["policies"]
 
 
 def _count(registry: "WorkflowRegistry") -> int:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
+    from deedbook.format.files import Folder
     from deedbook.kernel import Kernel
 
 PREFIX = "workflow/"
@@ -84,6 +85,7 @@ def status(options: GlobalOptions, session: str) -> int:
     """Show the cycles of SESSION: verdict, phases, the personas of each run of a phase, and what it came to."""
     from deedbook.cli.ledgers import ledger_path, own_session, read_leniently
     from deedbook.format.context import read_contexts
+    from deedbook.format.files import Folder
     from deedbook.format.folds import fold
     from deedbook.format.reader import read
     from deedbook_inspect.replaying.cycles import CycleFold
@@ -91,7 +93,8 @@ def status(options: GlobalOptions, session: str) -> int:
     source, _ = read_leniently(options.workspace)
     place = ledger_path(source, own_session(source, session))
     contexts, _ = read_contexts(place)
-    cycles = [_describe(each.as_json(), contexts) for each in fold(CycleFold(), read(place))]
+    with Folder.at(place.parent) as folder:
+        cycles = [_describe(each.as_json(), contexts, folder) for each in fold(CycleFold(), read(place))]
     if options.json:
         as_json({"schema_version": "v1", "cycles": cycles})
     elif not cycles:
@@ -127,24 +130,53 @@ def _check_cycle(session: "Session", cycle: str) -> None:
         raise BindingError(fault("USAGE", f"there is no cycle {cycle!r}{suggest(cycle, known)}; cycles: {names}"))
 
 
-def _describe(cycle: dict[str, Any], contexts: "Mapping[str, Any]") -> dict[str, Any]:
+def _describe(cycle: dict[str, Any], contexts: "Mapping[str, Any]", folder: "Folder") -> dict[str, Any]:
     """Return the row of a cycle, with the runs of its phases, which its context has."""
     context = contexts.get(cycle["run"])
-    notes = [each.data for each in context.log if each.event_type == "workflow_phase"] if context else []
-    runs = [
-        {name: note[name] for name in ("phase", "generation", "personas", "path", "blocked")}
-        | {"verdict": note["aggregate"]["verdict"], "findings": len(note["aggregate"]["findings"])}
-        for note in notes
-        if "aggregate" in note
-    ]
-    return {**cycle, "state": context.state if context else None, "runs": runs}
+    notes = [_open(folder, each.data) for each in context.log if each.event_type == "workflow_phase"] if context else []
+    runs = [_describe_run(note, _open(folder, note["aggregate"])) for note in notes if note and "aggregate" in note]
+    return {**cycle, "state": context.state if context else None, "runs": [each for each in runs if each]}
+
+
+def _describe_run(note: dict[str, Any], aggregate: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the row of one run of a phase; ``None`` if its aggregate was erased."""
+    from deedbook.format.event_text import show
+
+    if aggregate is None:
+        return None
+    return {
+        "phase": show(note["phase"]),
+        "generation": note["generation"],
+        "personas": [{**each, "reason": show(each["reason"])} for each in note["personas"]],
+        "path": show(note["path"]),
+        "blocked": show(note["blocked"]),
+        "verdict": aggregate["verdict"],
+        "findings": len(aggregate["findings"]),
+    }
+
+
+def _open(folder: "Folder", value: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an object that may be sealed for its size; ``None`` if it was erased."""
+    from deedbook.format.sealed import is_sealed, open_value
+
+    if not is_sealed(value):
+        return value
+    try:
+        found: Any = open_value(folder, value)
+    except FileNotFoundError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _print(cycle: dict[str, Any]) -> None:
-    verdict = cycle["verdict"] or f"open, {cycle['state']}"
-    say(f"{cycle['cycle']}  {verdict}  in {cycle['phase']}, through {' → '.join(map(str, cycle['visited']))}")
+    from deedbook.format.event_text import show
+    from deedbook.format.terminal import plain
+
+    verdict = show(cycle["verdict"] or f"open, {cycle['state']}")
+    visited = " → ".join(map(show, cycle["visited"]))
+    say(plain(f"{show(cycle['cycle'])}  {verdict}  in {show(cycle['phase'])}, through {visited}"))
     if cycle["reason"]:
-        say(f"  reason: {cycle['reason']}")
+        say(plain(f"  reason: {show(cycle['reason'])}"))
     table(
         (
             f"  {each['phase']}",
@@ -156,3 +188,6 @@ def _print(cycle: dict[str, Any]) -> None:
         )
         for each in cycle["runs"]
     )
+    rows = (row for each in cycle["runs"] for row in each["personas"] if row["reason"])
+    for line in dict.fromkeys(f"  {row['persona']}: {row['reason']}" for row in rows):
+        say(plain(line))

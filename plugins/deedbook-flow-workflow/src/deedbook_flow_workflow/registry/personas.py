@@ -16,6 +16,7 @@ from deedbook.format.errors import DomainError, fault
 from deedbook.workspace.declarations import SkillSource, Workspace
 from deedbook.workspace.trees import SourceReader
 from deedbook_flow_workflow.definition import Persona
+from deedbook_policy_standard.write_paths import table_problems
 from deedbook_skill_markdown.frontmatter import read
 from deedbook_skill_markdown.skill import Faults, skill
 
@@ -33,16 +34,22 @@ def skill_name(persona: str) -> str:
 
 @attrs.frozen
 class PersonaSource:
-    """A persona: its file, its skill, and what a compiled cycle holds of it."""
+    """A persona: its file, its skill, what a compiled cycle holds of it, and whether it says where it writes."""
 
     file: WorkflowFile
     skill: Skill
     persona: Persona
+    limits_writes: bool
 
     @property
     def source(self) -> SkillSource:
         """The declaration of the skill."""
         return SkillSource(id=self.skill.name, place=self.file.line, origin=self.file.origin, skill=self.skill)
+
+    @property
+    def write_limits(self) -> dict[str, Any]:
+        """The row of the persona in the table of a policy of the kind ``role-permissions``."""
+        return {"writes": list(self.persona.writes), "place": self.file.document.line(join_pointer(*_WRITES))}
 
     def problems(self, workspace: Workspace) -> Iterator[DomainError]:
         """Yield a fault for each name in ``allowed-tools`` that grants nothing in *workspace*."""
@@ -63,11 +70,12 @@ def read_personas(files: Mapping[str, WorkflowFile], reader: SourceReader) -> di
     made = {}
     for name, file in files.items():
         found = _read_skill(file, reader)
-        writes = _read_writes(file, reader)
-        if found is not None and writes is not None:
+        writes, is_sound = _read_writes(file, reader)
+        if found is not None and is_sound:
             role, _, own = name.partition("/")
             named = attrs.evolve(found, name=skill_name(name))
-            made[name] = PersonaSource(file, named, Persona(role=role, id=own, writes=writes, place=file.line))
+            persona = Persona(role=role, id=own, writes=writes or (), place=file.line)
+            made[name] = PersonaSource(file, named, persona, limits_writes=writes is not None)
     return made
 
 
@@ -90,18 +98,27 @@ def _as_fault(file: WorkflowFile, problem: Failed) -> DomainError:
     return fault(problem.code, why.strip(), place=f"{file.document.path}:{line}:{column}")
 
 
-def _read_writes(file: WorkflowFile, reader: SourceReader) -> tuple[str, ...] | None:
-    """Return the globs of the paths that a persona writes; ``None`` if they are invalid, which is a fault."""
+def _read_writes(file: WorkflowFile, reader: SourceReader) -> tuple[tuple[str, ...] | None, bool]:
+    """Return the globs of the paths that a persona writes, ``None`` if it names none, and whether they are valid."""
     said: Any = file.front
     for key in _WRITES:
-        said = said.get(key, {} if key != _WRITES[-1] else []) if isinstance(said, dict) else []
+        said = said.get(key) if isinstance(said, dict) else None
+    if said is None:
+        return None, True
     if not isinstance(said, list) or len(said) > MAX_GLOBS or not all(isinstance(each, str) for each in said):
         why = f"writes: expected a list of at most {MAX_GLOBS} globs of paths, such as docs/**"
         reader.refuse("SOURCE_INVALID", why, file.place(*_WRITES))
-        return None
+        return None, False
     for index, glob in enumerate(said):
-        if not glob or glob.startswith("/") or ".." in glob.split("/"):
-            why = f"writes: {glob[:80]!r} leads outside the workspace; write a relative glob, such as docs/**"
-            reader.refuse("SOURCE_INVALID", why, file.place(*_WRITES, index))
-            return None
-    return tuple(said)
+        why = _describe_flaw(glob)
+        if why:
+            reader.refuse("SOURCE_INVALID", f"writes: {why}", file.place(*_WRITES, index))
+            return None, False
+    return tuple(said), True
+
+
+def _describe_flaw(glob: str) -> str:
+    """Return what is wrong with a glob of paths; empty if nothing is."""
+    if not glob or glob.startswith("/") or ".." in glob.split("/"):
+        return f"{glob[:80]!r} leads outside the workspace; write a relative glob, such as docs/**"
+    return next((each.message for each in table_problems({"persona": {"writes": [glob]}})), "")

@@ -18,7 +18,7 @@ from deedbook.workspace.declarations import (
     Workspace,
 )
 from deedbook.workspace.trees import SourceReader, SourceTree
-from deedbook_flow_workflow.definition import WRITER, Definition
+from deedbook_flow_workflow.definition import WRITE, WRITER, Definition
 
 from .cycles import CycleCompiler
 from .files import ARTIFACTS, CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
@@ -26,6 +26,8 @@ from .personas import PersonaSource, read_personas
 
 FLOW: Final = "workflow"
 """The flow that runs cycles, and the prefix of their abilities."""
+WRITES: Final = "persona-writes"
+"""The policy that limits personas to the paths that they say they write."""
 REVIEW: Final = "review"
 """The flow of a phase that names none."""
 
@@ -79,7 +81,7 @@ class WorkflowRegistry(FeatureSection):
         return any(artifact in definition.artifacts for definition in self.definitions.values())
 
     def policies(self) -> Iterator[PolicySource]:
-        """Yield the policies in Markdown."""
+        """Yield the policies in Markdown, and the one that limits personas to the paths that they say they write."""
         for name, file in self.files[POLICIES].items():
             said: Any = file.front
             yield PolicySource(
@@ -89,6 +91,24 @@ class WorkflowRegistry(FeatureSection):
                 kind=said["kind"],
                 match=said.get("match"),
                 settings={key: value for key, value in said.items() if key not in _HEAD},
+            )
+        yield from self._write_limits()
+
+    def _write_limits(self) -> Iterator[PolicySource]:
+        limited = [persona for persona in self.personas.values() if persona.limits_writes]
+        if limited:
+            first = min(limited, key=lambda persona: persona.file.origin.packed).file
+            yield PolicySource(
+                id=WRITES,
+                place=first.line,
+                origin=first.origin,
+                kind="role-permissions",
+                match={"kind": ["tool", "memory"], "effects": ["write", "irreversible"]},
+                settings={
+                    "rules": [],
+                    "personas": {persona.skill.name: persona.write_limits for persona in limited},
+                    "only_listed": True,
+                },
             )
 
     def skills(self) -> Iterator[SkillSource]:
@@ -113,6 +133,7 @@ class WorkflowRegistry(FeatureSection):
         """Return the faults of names that other parts of the workspace declare: flows, policies and tools."""
         for file in self.files[PHASES].values():
             yield from self._check_flow(file, workspace)
+            yield from self._check_writing(file, workspace)
         for axis in (CYCLES, PHASES):
             for file in self.files[axis].values():
                 yield from self._check_policies(file, workspace)
@@ -132,6 +153,14 @@ class WorkflowRegistry(FeatureSection):
         else:
             why = f"flow: {name} is not declared{suggest(name, flows)}; declare an ability with handler: {{flow: …}}"
         yield fault("SOURCE_INVALID", why, place=file.place("flow") if "flow" in file.front else file.place("id"))
+
+    def _check_writing(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
+        """Yield a fault for an artifact in a workspace without the ability that writes files."""
+        name = file.front.get("artifact")
+        if name is not None and self._is_written(name) and WRITE not in workspace.abilities:
+            why = f"artifact: {name} is written with the ability {WRITE}, which is not declared"
+            hint = f"declare an ability {WRITE} with handler: {{tool: file-write}}"
+            yield fault("SOURCE_INVALID", f"{why}; {hint}", place=file.place("artifact"))
 
     def _check_policies(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
         for index, name in enumerate(file.front.get("policies", ())):

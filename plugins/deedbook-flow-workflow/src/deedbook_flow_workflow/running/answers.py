@@ -1,12 +1,13 @@
 """What a persona's pass gave: findings, the output of the phase, or nothing that counts; pure."""
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from deedbook import Failed, Object
+from deedbook import Failed, Object, Run
+from deedbook.contract import RecordedOutcome
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError
 from deedbook.format.schema import Schemas, data_folder, foreign
@@ -20,13 +21,17 @@ _END: Final = "COMPLETED"
 
 @attrs.frozen(kw_only=True)
 class PersonaAnswer:
-    """The answer of one persona: it *reported* with *findings* or an *output*, or it did not, with the *reason*."""
+    """The answer of one persona: it *reported* with *findings* or an *output*, or it did not, with the *reason*.
+
+    *evidence* has the digests of what tools, or else models, answered to it.
+    """
 
     persona: str
     state: State
     reason: str = ""
     findings: tuple[Object, ...] = ()
     output: Object | None = None
+    evidence: frozenset[str] = frozenset()
 
     @property
     def has_reported(self) -> bool:
@@ -58,7 +63,7 @@ class AnswerReader:
             given = canonical.parse(result["output"])
         except IntakeError:
             return _unanswered(persona, "failed", f"its output is no JSON object: {result['output']}")
-        return self._read_object(persona, given)
+        return attrs.evolve(self._read_object(persona, given), evidence=frozenset(result["evidence"]))
 
     def _read_object(self, persona: str, given: Any) -> PersonaAnswer:
         if self._output is not None and self._output.valid(given):
@@ -76,12 +81,22 @@ class AnswerReader:
         return PersonaAnswer(persona=persona, state="reported", findings=tuple(given["findings"]))
 
 
-def read_pass(read_context: Callable[[Any], Any], result: Any) -> dict[str, str]:
-    """Return the state and the output of a nested pass: of its context, or of a standalone flow's result."""
+def read_pass(run: Run, result: Any) -> dict[str, Any]:
+    """Return the state, the output and the evidence of a nested pass, which was the only call of the branch *run*.
+
+    State and output are those of its context, or of a standalone flow's result.
+    """
+    evidence = find_evidence(run.outcomes())
     if not (isinstance(result, dict) and set(result) == {"context"}):
-        return {"state": _END, "output": result if isinstance(result, str) else json.dumps(result)}
-    context = read_context(result)
-    return {"state": context.state, "output": context.reply}
+        return {"state": _END, "output": result if isinstance(result, str) else json.dumps(result), **evidence}
+    context = run.read_context(result)
+    return {"state": context.state, "output": context.reply, **evidence}
+
+
+def find_evidence(outcomes: Sequence[RecordedOutcome]) -> dict[str, list[str]]:
+    """Return the digests of what tools and memories answered; if none did, of what models answered."""
+    seen = [each.digest for each in outcomes if each.kind != "model"]
+    return {"evidence": seen or [each.digest for each in outcomes]}
 
 
 def _unanswered(persona: str, state: State, reason: str) -> PersonaAnswer:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from deedbook import Failed, HandlerSpec, Host, Object, Run
 from deedbook_flow_workflow.artifacts import build_name, check_file, render_file
-from deedbook_flow_workflow.definition import Artifact
+from deedbook_flow_workflow.definition import WRITE, Artifact
 
 _TEXT: Final = {"type": "string"}
 _TAKES: Final = {
@@ -38,7 +38,7 @@ _SETTINGS: Final = {
             "type": "string",
             "minLength": 1,
             "description": "The ability that writes a file.",
-            "default": "file-write",
+            "default": WRITE,
         }
     },
     "additionalProperties": False,
@@ -51,7 +51,7 @@ class WriteArtifact:
     spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, gives=_GIVES, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
-        self._write = settings.get("write", "file-write")
+        self._write = settings.get("write", WRITE)
 
     def __call__(self, args: Object, run: Run) -> dict[str, Any]:
         """Return the path and the hash of the written file."""

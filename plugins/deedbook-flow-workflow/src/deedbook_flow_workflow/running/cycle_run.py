@@ -18,10 +18,10 @@ from deedbook import Failed, Object, Run
 from deedbook.format.schema import foreign
 from deedbook_flow_workflow.aggregate import fingerprint, grade
 from deedbook_flow_workflow.artifacts import make_slug
-from deedbook_flow_workflow.definition import Definition, Phase
+from deedbook_flow_workflow.definition import GENERATION, Definition, Phase
 
 from .events import ABORT, ABORTED, ADVANCED, COMPLETED, DONE, HALTED, STARTED
-from .judgement import GENERATION, Judgement
+from .judgement import Judgement
 from .phase_run import Material, PhaseOutcome, PhaseRun
 from .signal_set import SignalSet
 
@@ -140,7 +140,12 @@ class CycleRun:
             why = f"{cycle.max_phase_runs} phases ran, the most that max_phase_runs allows"
         else:
             return None
-        return Ending(HALTED, f"{why}; the last run: {now.blocked}" if now.blocked else why)
+        return Ending(HALTED, self._with_block(why))
+
+    def _with_block(self, why: str) -> str:
+        """Return *why* the cycle is halted, and what kept its last run from going on."""
+        blocked = self._progress.blocked
+        return f"{why}; the last run: {blocked}" if blocked else why
 
     def _run_phase(self, phase: Phase) -> Ending | None:
         """Run *phase* once; return the ending, or ``None`` if the cycle goes on."""
@@ -186,7 +191,7 @@ class CycleRun:
         value = {"number": now.generation, "phase": phase.id, **last, "history": earlier}
         decision = judgement.decide(GENERATION, value)
         if decision.outcome == "deny":
-            return Ending(HALTED, decision.reason)
+            return Ending(HALTED, self._with_block(decision.reason))
         now.generation += 1
         now.earlier = outcome.aggregate
         return None

@@ -5,14 +5,10 @@ from typing import Any, Final
 
 from deedbook import Decision, Object, Run
 from deedbook_flow_workflow.aggregate import ROUTES, FindingAnswer, Fingerprint, fingerprint
-from deedbook_flow_workflow.definition import Definition, Phase
+from deedbook_flow_workflow.definition import FINDING, Definition, Phase
 
 from .events import GATED
 
-DISPATCH: Final = "dispatch"
-FINDING: Final = "finding"
-GENERATION: Final = "generation"
-COVERAGE: Final = "coverage"
 _ALLOW: Final = Decision("allow")
 _LONGEST: Final = 2000
 

@@ -8,11 +8,11 @@ import attrs
 
 from deedbook import Branch, Failed, Object, Run
 from deedbook_flow_workflow.aggregate import Coverage, Report, build_aggregate, merge_findings
-from deedbook_flow_workflow.definition import AGGREGATE, FINDINGS, WRITER, Definition, Phase
+from deedbook_flow_workflow.definition import AGGREGATE, COVERAGE, DISPATCH, FINDINGS, WRITER, Definition, Phase
 
 from .answers import AnswerReader, PersonaAnswer, read_pass
 from .handoff import build_prompt
-from .judgement import COVERAGE, DISPATCH, Judgement
+from .judgement import Judgement
 
 _MANNERS: Final = ("deliverables", "ux")
 """What policies about dispatches may say to a persona."""
@@ -114,7 +114,11 @@ class PhaseRun:
     # --- fan-in -------------------------------------------------------------------------------------------------------
 
     def _join(self, answers: list[PersonaAnswer]) -> PhaseOutcome:
-        reports = [Report(reviewer=each.persona, findings=each.findings) for each in answers if each.has_reported]
+        reports = [
+            Report(reviewer=each.persona, findings=each.findings, evidence=each.evidence)
+            for each in answers
+            if each.has_reported
+        ]
         findings = merge_findings(reports)
         coverage = Coverage(asked=len(answers), failed=[each.persona for each in answers if not each.has_reported])
         aggregate = build_aggregate(findings, self._judgement.decide_findings(findings), coverage)
@@ -180,4 +184,4 @@ class PhaseRun:
 
 def _run_pass(run: Run, *, flow: str, prompt: str) -> Any:
     run.progress({"persona": run.skill.name if run.skill else "", "flow": flow})
-    return read_pass(run.read_context, run.call(flow, {"prompt": prompt}))
+    return read_pass(run, run.call(flow, {"prompt": prompt}))

@@ -39,9 +39,7 @@ UNDETERMINED = 1
 @args_option
 @click.option("--role", metavar="NAME", help="As this role in a run, on behalf of the principal.")
 @click.option("--skill", metavar="NAME", help="In a run of this skill.")
-@click.option(
-    "--subject", metavar="NAME", help="Explain what POLICY decides about this subject; the words are its value."
-)
+@click.option("--subject", metavar="NAME", help="A subject that POLICY judges; the words are its value.")
 @click.option("--fact", "facts", multiple=True, metavar="NAME=JSON", help="A fact that gates read; may be repeated.")
 @principal_option
 @profile_option

@@ -218,8 +218,8 @@ def build(options: GlobalOptions, folder: str, out: str) -> int:
 def diff(options: GlobalOptions, old: str, new: str, name: str | None, limit: int, *, exit_zero: bool) -> int:
     """Compare two versions of a pack: the name of an installed one, a folder, or a wheel.
 
-    In a workspace that names the pack, every recorded call is judged under both versions. Nothing is called, installed
-    or written. The exit status is 1 if a recorded decision changed.
+    In a workspace that names the pack, every recorded call, and every subject that a policy judged, is judged under
+    both versions. Nothing is called, installed or written. The exit status is 1 if a recorded decision changed.
     """
     from deedbook.format.terminal import plain
     from deedbook.plugins.plugins import discover
@@ -245,7 +245,8 @@ def diff(options: GlobalOptions, old: str, new: str, name: str | None, limit: in
     else:
         say(plain(f"{pair[0].title} → {pair[1].title}"))
         _print_comparison(found, used=here is not None)
-    return CHANGED if found.decisions.changed and not exit_zero else 0
+    changed = found.decisions.changed or found.decisions.subjects.changed
+    return CHANGED if changed and not exit_zero else 0
 
 
 def _version(pack: "Pack") -> dict[str, str | None]:
