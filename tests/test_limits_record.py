@@ -6,6 +6,7 @@ from test_resume import answered, resume
 
 from deedbook import ALLOW, Branch, Err, Failed, Limits, Ok, ask
 from deedbook.call.pending_calls import caller_of
+from deedbook.cli.approvals import _lines
 from deedbook.policy import limits as rules
 from deedbook_audit.rederive import rejudge
 
@@ -78,6 +79,14 @@ def test_run_that_is_resumed_with_other_limits_diverges(office, other):
     problem = resume(office, session).error
     assert problem.code == "RESUME_DIVERGED"
     assert "run.branch was asked for otherwise" in problem.message
+
+
+def test_approver_is_shown_the_limits(office):
+    """All that a person decides about is displayed."""
+    declare(office)
+    session = suspended(office)
+    lines = dict(_lines(office.payload("approval.requested", session), "waiting", None))
+    assert lines["limits"] == "desk: forbidden echo; reads src/**; writes !src/ro/**, src/**"
 
 
 def test_request_for_approval_keeps_the_limits(office):
