@@ -31,7 +31,7 @@ _SETTINGS: Final = {
 class ChooseCycle:
     """The flow: takes ``{prompt}``; its context ends as that of the cycle does. Its ``uses:`` name the cycles."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._asks_lead = settings.get("lead", False)
