@@ -251,6 +251,17 @@ def nested() -> Book:
     other = book.add("run.branch", {"name": "right", "allowed": None}, parent=outer)
     book.add("run.value", {"kind": "id", "value": "0" * 32}, parent=other)
     book.add("run.branch", {"name": "as", "allowed": None, "skill": "greet", "schema_version": "v2"}, parent=outer)
+    limits = {"abilities": ["e*"], "forbidden": ["rm"], "reads": ["src/**", "!src/x"], "writes": None}
+    within = {"name": "in", "allowed": None, "skill": None, "limits": limits, "schema_version": "v3"}
+    limited = book.add("run.branch", within, parent=outer)
+    kept = {"limits": [{"branch": "in", **limits}], "mode": "interactive", "schema_version": "v3"}
+    book.add(
+        "approval.requested",
+        {**request("b2" * 16, session=book.session_id), **kept},
+        parent=limited,
+        actor="policy",
+        principal="local",
+    )
     inner = book.add("flow.call", {"flow": "inner", "args": {}}, parent=branch, actor="agent", principal="local")
     book.add("context.created", {**begun, "parent": outer}, parent=inner)
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)

@@ -499,6 +499,7 @@ def test_judge_imports_nothing_that_reads_writes_waits_or_tells_the_time() -> No
         "deedbook.format.schema",
         "gates",
         "kinds",
+        "limits",
         "requests",
     }
     assert imported <= pure

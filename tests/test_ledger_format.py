@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.format import events
-from deedbook.format.families import CATALOGUE, OUTCOMES, PAYLOAD_SCHEMAS, SECOND, schema_of
+from deedbook.format.families import CATALOGUE, LATER, OUTCOMES, PAYLOAD_SCHEMAS, schema_of
 from deedbook.format.schema import Schemas, data_folder
 
 ROOT = Path(__file__).parents[1]
@@ -32,14 +32,17 @@ EXACT = {
 FORMS = {
     form: schema
     for kind in CATALOGUE
-    for form, schema in ((kind, CATALOGUE[kind]), (f"{kind} v2", SECOND.get(kind)))
-    if schema
+    for form, schema in (
+        (kind, CATALOGUE[kind]),
+        *((f"{kind} {version}", schema) for version, schema in LATER.get(kind, {}).items()),
+    )
 }
 """Every form of payload, a type or a type and its version, and the id of its schema."""
 
 
 def form_of(kind, payload):
-    return f"{kind} v2" if schema_of(kind, payload) == SECOND.get(kind) else kind
+    schema = schema_of(kind, payload)
+    return next((form for form, of in FORMS.items() if of == schema), kind)
 
 
 def payloads():
@@ -130,7 +133,7 @@ def test_the_kernel_writes_the_line_that_the_page_describes():
 
 def catalogue():
     """Return the page's table of payloads: type, then each member, with whether it may be absent."""
-    rows = re.findall(r"^\| `([a-z_.]+)`( v2)? \| (`.*) \|$", PAGE.partition("## Catalogue")[2], re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_.]+)`( v[23])? \| (`.*) \|$", PAGE.partition("## Catalogue")[2], re.MULTILINE)
     flat = {f"{kind}{version}": re.sub(r"[\[{].*?[\]}]+", "", cell) for kind, version, cell in rows}
     return {kind: re.findall(r"(?:^|, )`([a-z0-9_]+)`(\??)", cell) for kind, cell in flat.items()}
 
@@ -155,14 +158,14 @@ def test_schemas_that_were_released_have_not_changed():
         assert sha256((folder / name).read_bytes()).hexdigest() == digest, f"{name} is released: write a new version"
 
 
-def test_payload_of_version_2_without_its_version_is_refused():
+def test_payload_of_a_later_version_without_its_version_is_refused():
     for form in FORMS.keys() - CATALOGUE.keys():
-        kind = form.removesuffix(" v2")
+        kind, _, own = form.rpartition(" ")
         for payload in PAYLOADS[form]:
             first = {name: value for name, value in payload.items() if name != "schema_version"}
             assert schema_of(kind, first) == CATALOGUE[kind]
             assert not accepts(kind, first)
-            for version in ("v1", "v3", 2, None):
+            for version in {"v1", "v2", "v3", "v4", 2, None} - {own}:
                 assert not SCHEMAS.validator(schema_of(kind, {**first, "schema_version": version})).valid(
                     {**first, "schema_version": version}
                 )
@@ -179,7 +182,7 @@ def test_every_type_has_a_schema_and_every_event_schema_a_type():
 @for_each("kind", FORMS)
 def test_schema_is_named_described_and_strict(kind):
     schema = document(kind)
-    assert (schema["$id"], schema["title"], schema["type"]) == (FORMS[kind], kind.removesuffix(" v2"), "object")
+    assert (schema["$id"], schema["title"], schema["type"]) == (FORMS[kind], kind.partition(" ")[0], "object")
     assert schema["description"]
     assert schema.get("additionalProperties") is (None if kind == "worker.report" else False)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -19,6 +19,9 @@ from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, und
 from .door import Door
 from .handlers import Ticket
 
+if TYPE_CHECKING:
+    from deedbook.policy.limits import BranchLimits
+
 Show = Callable[[Json], None]
 
 
@@ -26,7 +29,7 @@ class OpenCall:
     """The kernel's side of one open call: the callers that act for it, and the events recorded under it.
 
     *cause* is the span under which events stand, by default the call's; *allowed* narrows the scope of a flow. *skill*
-    is the one under which a branch works instead of the call's.
+    is the one under which a branch works instead of the call's, *limits* are those of the branches around it.
     """
 
     def __init__(
@@ -37,9 +40,11 @@ class OpenCall:
         cause: str = "",
         allowed: Collection[str] | None = None,
         skill: str | None = None,
+        limits: "tuple[BranchLimits, ...]" = (),
     ) -> None:
         self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
         self.cause = cause or ticket.span
+        self._limits = limits
         self._callers: dict[tuple[str | None, str], Caller] = {}
         self._within = ticket.caller if skill is None else with_skill(ticket.caller, skill)
 
@@ -47,10 +52,16 @@ class OpenCall:
         """Return the skill of the call or branch as *bindings* have it, if there is one."""
         return bindings.skills.get(self._within.skill or "")
 
-    def under(self, span: str, allowed: Collection[str] | None, skill: str | None = None) -> "OpenCall":
-        """Return the same call with its events under *span*, its scope narrowed to *allowed*, and under *skill*."""
-        within = allowed_within(self._allowed, allowed)
-        return OpenCall(self.door, self.ticket, self._schemas, span, within, skill or self._within.skill)
+    def under(
+        self,
+        span: str,
+        allowed: Collection[str] | None,
+        skill: str | None = None,
+        limits: "tuple[BranchLimits, ...]" = (),
+    ) -> "OpenCall":
+        """Return the same call with its events under *span*: narrowed to *allowed* and *limits*, and under *skill*."""
+        within, skill = allowed_within(self._allowed, allowed), skill or self._within.skill
+        return OpenCall(self.door, self.ticket, self._schemas, span, within, skill, (*self._limits, *limits))
 
     def tool(self) -> Caller:
         """Return the call itself as a caller; its scope is what its ability declares to use."""
@@ -80,7 +91,8 @@ class OpenCall:
 
     def _narrow(self, caller: Caller) -> Caller:
         """Return *caller* as part of this run, with the scope of its branch."""
-        return attrs.evolve(narrowed(caller, self._allowed), run=self.ticket.span)
+        inner = attrs.evolve(narrowed(caller, self._allowed), run=self.ticket.span)
+        return attrs.evolve(inner, limits=(*inner.limits, *self._limits)) if self._limits else inner
 
     def _open(self, caller: Caller) -> Caller:
         """Return *caller*; once the call has its outcome, its scope is empty."""

@@ -6,7 +6,7 @@ There is always an outcome, unless the handler is a flow whose run is suspended.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import attrs
 
@@ -15,6 +15,10 @@ from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import DeedbookError, DomainError, Ok, describe, fault
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Clock
+
+if TYPE_CHECKING:
+    from deedbook.plugins.call_files import CallFiles
+    from deedbook.policy.limits import FileRules
 
 T = TypeVar("T")
 
@@ -101,6 +105,13 @@ class RunSuspended(BaseException):
 
 def perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
     """Invoke the handler and wait for it; raises only `Interrupted`, and `RunSuspended` for a flow."""
+    if (calls := _call_files(ticket)) is None:
+        return _perform(ticket, invoke, clock)
+    with calls.enter(_file_rules(ticket)):
+        return _perform(ticket, invoke, clock)
+
+
+def _perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
     try:
         made: Any = invoke(ticket)
         if type(made) not in _JSON and isawaitable(made):
@@ -118,6 +129,13 @@ def perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Ou
 
 async def aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
     """Act like `perform`; an asynchronous handler is awaited."""
+    if (calls := _call_files(ticket)) is None:
+        return await _aperform(ticket, invoke, clock)
+    with calls.enter(_file_rules(ticket)):
+        return await _aperform(ticket, invoke, clock)
+
+
+async def _aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
     try:
         made: Any = invoke(ticket)
         if type(made) not in _JSON and isawaitable(made):
@@ -133,6 +151,20 @@ async def aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock
             raise _interrupted(ticket, problem) from None
         return _failure_outcome(ticket, problem)
     return Outcome("result", made, late=clock() > ticket.deadline)
+
+
+def _call_files(ticket: Ticket) -> "CallFiles | None":
+    """Return what the host of the handler must know of the call; nothing if it reaches no files, and has no limits."""
+    bound = ticket.bound
+    return None if bound.files == "none" and not ticket.caller.limits else bound.call_files
+
+
+def _file_rules(ticket: Ticket) -> "FileRules | None":
+    if not ticket.caller.limits:
+        return None
+    from deedbook.policy.limits import file_rules
+
+    return file_rules(ticket.caller.limits, ticket.bound)
 
 
 async def _within(made: Awaitable[T], ticket: Ticket, clock: Clock) -> T:

@@ -23,6 +23,7 @@ from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import BoundAbility, Caller, Scope
+from deedbook.policy.callers import requested_limits
 from deedbook.policy.charter import Charter
 from deedbook.policy.judge import Verdict
 from deedbook.policy.requests import (
@@ -168,7 +169,10 @@ class PendingCalls:
         }
         if verdict.by is not None:
             asked["by"] = dict(verdict.by)
-        if caller.mode != "interactive":
+        if caller.limits:
+            limits = [{"branch": each.branch, **each.document} for each in caller.limits]
+            asked |= {"mode": caller.mode, "limits": limits, "schema_version": "v3"}
+        elif caller.mode != "interactive":
             asked |= {"mode": caller.mode, "schema_version": "v2"}
         if given != verdict.raw:
             asked["given"] = canonical.decode(given)
@@ -419,6 +423,7 @@ def caller_of(request: Object) -> Caller:
         role=request["role"],
         skill=request["skill"],
         mode=request.get("mode", "interactive"),
+        limits=requested_limits(request),
     )
 
 

@@ -75,7 +75,7 @@ class RoleAgent:
     def tools(self) -> list[dict[str, Any]]:
         """Return the tools in scope, in a stable order."""
         bindings = self._journal.bindings
-        names = self._work.agent(self._role, bindings).scope.names or frozenset()
+        names = self._work.agent(self._role, bindings).offered_names(bindings.entry_of)
         return [
             {"name": name, "description": bound.summary, "schema_in": deepcopy(dict(bound.takes_document))}
             for name in sorted(names)

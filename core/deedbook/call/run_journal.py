@@ -111,8 +111,13 @@ class RunJournal:
     def branch(self, branch: Branch) -> "RunJournal":
         """Record that *branch* begins, and return its journal."""
         allowed = None if branch.allowed is None else sorted(branch.allowed)
-        payload = {"name": branch.name, "allowed": allowed}
-        if branch.skill is not None:
+        payload: dict[str, Any] = {"name": branch.name, "allowed": allowed}
+        if branch.limits is not None:
+            from deedbook.policy.limits import limits_document
+
+            limits = limits_document(branch.limits)
+            payload |= {"skill": branch.skill, "limits": limits, "schema_version": "v3"}
+        elif branch.skill is not None:
             payload |= {"skill": branch.skill, "schema_version": "v2"}
         return self.under(self.write("run.branch", "runtime", payload))
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -46,6 +46,9 @@ from .hooks import HookRunner
 from .records import check_record
 from .roles import RoleAgent
 from .run_journal import RunJournal, Write
+
+if TYPE_CHECKING:
+    from deedbook.policy.limits import BranchLimits
 
 MAX_BRANCHES: Final = 1000
 """The most branches of one `parallel`."""
@@ -164,7 +167,7 @@ class RunCalls(CallCtx):
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in scope, as the charter has them; nothing is bound."""
         bindings = self._journal.bindings
-        names = self._work.flow(bindings).scope.names or ()
+        names = self._work.flow(bindings).offered_names(bindings.entry_of)
         found = ((name, bindings.entry_of(name)) for name in sorted(names))
         return [
             AbilityInfo(
@@ -200,7 +203,8 @@ class RunCalls(CallCtx):
             raise Failed("NOT_AVAILABLE", f"{len(branches)} branches; the most at once are {MAX_BRANCHES}")
         for each in branches:
             self._check_skill(each)
-        made = [self._branch(each) for each in branches]
+        limits = [_compile_limits(each) for each in branches]
+        made = [self._branch(each, own) for each, own in zip(branches, limits, strict=True)]
         if not made:
             return []
         with ThreadPoolExecutor(min(len(made), _THREADS), "deedbook-branch") as pool:
@@ -227,9 +231,9 @@ class RunCalls(CallCtx):
     def _value(self, kind: str, make: Callable[[], Json]) -> Any:
         return self._journal.value(kind, make)
 
-    def _branch(self, branch: Branch) -> "tuple[RunCalls, Branch]":
+    def _branch(self, branch: Branch, limits: "tuple[BranchLimits, ...]") -> "tuple[RunCalls, Branch]":
         journal = self._journal.branch(branch)
-        work = self._work.under(journal.span, branch.allowed, branch.skill)
+        work = self._work.under(journal.span, branch.allowed, branch.skill, limits)
         return RunCalls(work, self._show, self._hooks, journal, self._runs), branch
 
     def _check_skill(self, branch: Branch) -> None:
@@ -270,6 +274,18 @@ class RunCalls(CallCtx):
 
     def _caller(self) -> Caller:
         return self._work.flow()
+
+
+def _compile_limits(branch: Branch) -> "tuple[BranchLimits, ...]":
+    """Return the compiled limits of *branch*, if it has any; raises `Failed`."""
+    if branch.limits is None:
+        return ()
+    from deedbook.policy.limits import compile_limits, limits_document
+
+    try:
+        return (compile_limits(branch.name, limits_document(branch.limits)),)
+    except ValueError as problem:
+        raise Failed("SCHEMA_VIOLATION", f"branch {branch.name!r}: {problem}") from None
 
 
 def _perform_branch(run: RunCalls, branch: Branch) -> tuple[Json, BaseException | None]:

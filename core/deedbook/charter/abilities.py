@@ -143,6 +143,7 @@ class AbilityCompiler:
             "gives": self._linker.schema(result_schema(linked), declaration_place(linked, "gives")),
             "effects": spec.effects,
             "interruptible": spec.interruptible,
+            **({"files": spec.files} if spec.files is not None else {}),
         }
 
     def _check_kind(self, source: AbilitySource, kind: str, name: str) -> None:

@@ -7,12 +7,13 @@ in a process of its own. Hooks and policies that cannot match an ability cost no
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from deedbook.contract import Handler, Host
 from deedbook.format.schema import Schemas
+from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Persona, no_persona
@@ -21,6 +22,9 @@ from deedbook.policy.fitting import Fitting
 
 from .judging import JudgingBinder
 from .linker import Linker
+
+if TYPE_CHECKING:
+    from deedbook.plugins.call_files import CallFiles
 
 
 def bind(
@@ -65,11 +69,17 @@ class Binder(JudgingBinder):
         """Construct a policy and add it."""
         self.keep_policy(fitting, self.construct(fitting.entry)[1])
 
-    def construct_handler(self, entry: Mapping[str, Any]) -> Handler:
-        """Construct the handler of an ability."""
-        made: Handler = self.construct(entry)[1]
+    def construct_handler(self, entry: Mapping[str, Any]) -> "tuple[Handler, CallFiles | None]":
+        """Construct the handler of an ability with a host of its own, which knows the limits of its calls."""
+        from deedbook.plugins.call_files import CallFiles
+
+        calls, host = CallFiles(), self.host
+        if isinstance(host, WorkspaceHost):
+            host = host.for_handler(calls)
+        with calls.enter(None):  # the call that needs the ability first may be limited
+            made: Handler = self.construct(entry, host)[1]
         if entry["kind"] != "model":
-            return made
+            return made, calls
         from deedbook.policy.completions import Completion
 
-        return Completion(made)
+        return Completion(made), calls

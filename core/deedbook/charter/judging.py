@@ -31,6 +31,7 @@ from deedbook.policy.subjects import BoundSubject
 from .linker import Linker, LoadedPlugin
 
 if TYPE_CHECKING:
+    from deedbook.plugins.call_files import CallFiles
     from deedbook.policy.path_mapping import ServerPaths
     from deedbook.policy.zones import Outside
 
@@ -242,7 +243,7 @@ class JudgingBinder:
     # --- abilities ----------------------------------------------------------------------------------------------------
 
     def _bind(self, name: str, entry: Mapping[str, Any]) -> BoundAbility:
-        handler = self.construct_handler(entry)
+        handler, call_files = self.construct_handler(entry)
         takes, gives = self._validator(entry, "takes", "schema_in"), self._validator(entry, "gives", "schema_out")
         if entry["kind"] == "model":
             from deedbook.policy.completions import CompletionSchema
@@ -281,6 +282,8 @@ class JudgingBinder:
             scope_violation=self._zone_test(entry),
             server_paths=self._server_paths(entry, facts.paths),
             mask=masker_of(self.host),
+            files=entry.get("files"),
+            call_files=call_files,
         )
 
     def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":
@@ -330,20 +333,23 @@ class JudgingBinder:
         required = sorted({*plugin.get("required", ()), *narrowed.get("required", ())})
         return {**plugin, **narrowed, **merged, **({"required": required} if required else {})}
 
-    def construct_handler(self, entry: Mapping[str, Any]) -> Handler:  # noqa: ARG002 - no handler is constructed
-        """Return a placeholder for the handler of an ability; it cannot be called."""
-        return _refuse_to_act
+    def construct_handler(
+        self,
+        entry: Mapping[str, Any],  # noqa: ARG002 - no handler is constructed
+    ) -> "tuple[Handler, CallFiles | None]":
+        """Return a placeholder for the handler of an ability, which cannot be called, and for the calls of its host."""
+        return _refuse_to_act, None
 
     # --- plugins and faults -------------------------------------------------------------------------------------------
 
-    def construct(self, entry: Mapping[str, Any]) -> tuple[LoadedPlugin, Any]:
-        """Construct a plugin. Any exception of its constructor becomes a fault."""
+    def construct(self, entry: Mapping[str, Any], host: Host | None = None) -> tuple[LoadedPlugin, Any]:
+        """Construct a plugin with *host*, or the common one. Any exception of its constructor becomes a fault."""
         kind, name = entry["plugin"]
         linked = self.linker.link(kind, name, entry["place"])
         if linked is None:
             raise _Broken
         try:
-            return linked, linked.plugin_class(dict(entry["settings"]), self.host)
+            return linked, linked.plugin_class(dict(entry["settings"]), host or self.host)
         except DeedbookError as problem:
             raise BindingError(*(_add_place(each, entry, linked) for each in problem.errors)) from None
         except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from .common import GlobalOptions, SuggestingGroup, json_option, principal_optio
 from .output import as_json, is_terminal, message, say, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from deedbook.call.queue import ApprovalQueue, ApprovalRequest
@@ -165,7 +165,7 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
     from .execution import call_ending
 
     _, grant, request = ready
-    return call_ending(session.resume(request, grant))
+    return call_ending(session.resume(request, grant), session)
 
 
 def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> str | None:
@@ -278,6 +278,13 @@ def _answer(pending: "ApprovalRequest", waiting: "ApprovalQueue") -> dict[str, A
     return {"answer": said["answer"], "approver": said["approver"], "at": statement["at"], "note": statement["note"]}
 
 
+def _limit_members(limits: "Object") -> "Iterator[tuple[str, Sequence[str]]]":
+    """Yield the limits of a branch that are no `None`, with their globs."""
+    for name in ("abilities", "forbidden", "reads", "writes"):
+        if limits[name] is not None and (limits[name] or name != "forbidden"):
+            yield name, limits[name]
+
+
 def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[tuple[str, str]]":
     """Yield everything that a person has to know as named texts that are safe to print."""
     from deedbook.format.terminal import plain
@@ -295,6 +302,9 @@ def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[
     yield "asked by", plain(f"{who['id']}{behalf}, via {who['via']}{_roles(who)}")
     yield from ((name, of(name)) for name in ("role", "skill") if request[name])
     yield "scope", plain(request["scope"]["why"])
+    for limits in request.get("limits", ()):
+        members = (f"{name} {', '.join(found) or 'nothing'}" for name, found in _limit_members(limits))
+        yield "limits", plain(f"{limits['branch']}: {'; '.join(members)}")
     yield "because", of("reason")
     if by:
         yield "decided by", plain(", ".join(f"{key} {value}" for key, value in by.items()))

@@ -4,7 +4,7 @@ A plugin imports from here, or from `deedbook`, and from no other module of the 
 of tools, providers, hooks, policy kinds and skill loaders, `flow.py` that of flows, `lifecycle.py` the events of hooks.
 """
 
-from .flow import MODES, AbilityInfo, Agent, Branch, Context, RecordedOutcome, Run, RunState, SkillInfo
+from .flow import MODES, AbilityInfo, Agent, Branch, Context, Limits, RecordedOutcome, Run, RunState, SkillInfo
 from .plugins import (
     ALLOW,
     PATHS,
@@ -17,6 +17,7 @@ from .plugins import (
     Event,
     EventType,
     Failed,
+    Files,
     FolderEntry,
     Gate,
     GateSpec,
@@ -76,6 +77,7 @@ __all__ = [
     "Event",
     "EventType",
     "Failed",
+    "Files",
     "FolderEntry",
     "Gate",
     "GateSpec",
@@ -86,6 +88,7 @@ __all__ = [
     "Host",
     "Instance_co",
     "Json",
+    "Limits",
     "Object",
     "Outcome",
     "Plugin",

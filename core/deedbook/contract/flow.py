@@ -148,19 +148,37 @@ class SkillInfo:
     missing: Mapping[str, str] = attrs.field(factory=dict)
 
 
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What a branch, and all that it calls, may use and reach; ``None`` is no limit.
+
+    *abilities* and *forbidden* are globs over the ids of tools, flows and memory abilities. *reads* and *writes* are
+    globs over files, from the workspace's root: ``*`` stays within a segment, ``**`` crosses ``/``, ``src/`` is all
+    below it, and ``!`` before a glob excludes. With *reads* or *writes*, an ability can only be used if its handler
+    declares its ``files`` (`HandlerSpec`). Limits never widen what the scope allows; those of nested branches add up.
+    """
+
+    abilities: Collection[str] | None = None
+    forbidden: Collection[str] = ()
+    reads: Collection[str] | None = None
+    writes: Collection[str] | None = None
+
+
 @attrs.frozen
 class Branch:
     """One branch of `Run.parallel`: its *name* in the record, and its *work*, which gets a run of its own.
 
     With *allowed*, the branch may use only these abilities of the run's scope. With *skill*, the branch works under
     that skill of the charter, whose ``allowed-tools`` are its scope; in a run that has a skill, it may allow nothing
-    that the run's skill does not allow. Hooks of ``SkillStart`` are asked before the work begins.
+    that the run's skill does not allow. Hooks of ``SkillStart`` are asked before the work begins. With *limits*, the
+    branch is limited further, in its files, too.
     """
 
     name: str
     work: "Callable[[Run], Json]"
     allowed: Collection[str] | None = None
     skill: str | None = None
+    limits: Limits | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -16,6 +16,7 @@ import pluggy
 Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Object: TypeAlias = Mapping[str, Any]
 Effects: TypeAlias = Literal["none", "read", "write", "irreversible"]
+Files: TypeAlias = Literal["host", "sandbox", "none"]
 Outcome: TypeAlias = Literal["allow", "advisory", "transform", "ask", "deny"]
 PATHS: Final = ("/path", "/file_path", "/paths")  # the arguments that are paths, unless an ability declares others
 
@@ -67,7 +68,9 @@ class HandlerSpec:
     express, when the charter is compiled: it yields each as a JSON pointer into the ability's YAML (``/with/argv/2``)
     and a message. A provider's *check_skill* does the same for the front matter of a skill. *records* has the event
     types that a flow records with `Run.record`; their names begin with ``x.`` and the plugin's name (``x.my_flow.seen``
-    for ``my-flow``).
+    for ``my-flow``). *files* says which files the handler itself reaches: only those that it opens with its `Host`
+    (``host``), those, and programs that it confines to them (``sandbox``), or ``none``. Without it, a call whose files
+    are limited (`flow.Limits`) cannot use the handler.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -79,6 +82,7 @@ class HandlerSpec:
     check: Callable[[AbilityDeclaration], Iterable[tuple[str, str]]] | None = None
     check_skill: "Callable[[Skill], Iterable[tuple[str, str]]] | None" = None
     records: Mapping[str, EventType] = attrs.field(factory=dict)
+    files: Files | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -31,7 +31,7 @@ class Family:
     """Event types with a common first part: their *layer*, and the rest of each name.
 
     *intent* is the type that begins a call; *outcomes* are the types that end it, each under its intent. *second* are
-    the types whose payload has a second version: it says ``"schema_version": "v2"``.
+    the types whose payload has a second version: it says ``"schema_version": "v2"``; *third* those with a third one.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Family:
     intent: str = ""
     outcomes: tuple[str, ...] = ()
     second: tuple[str, ...] = ()
+    third: tuple[str, ...] = ()
 
 
 FAMILIES: Final = (
@@ -67,7 +68,7 @@ FAMILIES: Final = (
         ),
         second=("created", "verifying"),
     ),
-    Family("run", "L3", ("value", "branch"), second=("branch",)),
+    Family("run", "L3", ("value", "branch"), second=("branch",), third=("branch",)),
     Family("persona", "L3", ("bound",)),
     # capabilities, behind the door; memory is one of their kinds
     Family(
@@ -96,7 +97,7 @@ FAMILIES: Final = (
         (
             "requested", "granted", "refused", "expired", "withdrawn", "resumed", "answered", "used", "deferred",
         ),
-        second=("requested",),
+        second=("requested",), third=("requested",),
     ),
     Family("schema", "L7", ("violation",)),
     Family("workflow", "L8", ()),
@@ -112,15 +113,19 @@ CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
 )  # fmt: skip
 """Every event type of these families, and the id of its payload's schema; `schema_of` knows further versions."""
 
-SECOND: Final[Mapping[str, str]] = MappingProxyType(
+LATER: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        f"{family.name}.{rest}": f"event_{family.name}_{rest}_v2"
+        f"{family.name}.{rest}": {
+            version: f"event_{family.name}_{rest}_{version}"
+            for version, types in (("v2", family.second), ("v3", family.third))
+            if rest in types
+        }
         for family in FAMILIES
         for rest in family.second
     }
 )  # fmt: skip
-"""The event types whose payload has a second version, and the id of its schema."""
-PAYLOAD_SCHEMAS: Final = (*CATALOGUE.values(), *SECOND.values())
+"""The event types whose payload has further versions, and the id of the schema of each."""
+PAYLOAD_SCHEMAS: Final = (*CATALOGUE.values(), *(schema for later in LATER.values() for schema in later.values()))
 """The ids of the schemas of all versions of payloads."""
 
 OUTCOMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
@@ -142,8 +147,10 @@ _LAYER_OF: Final[Mapping[str, str]] = MappingProxyType({family.name: family.laye
 
 def schema_of(event_type: str, payload: Any) -> str | None:
     """Return the id of the schema of a payload of the catalogue's types; a payload names its version from 2 on."""
-    if event_type in SECOND and isinstance(payload, Mapping) and payload.get("schema_version") == "v2":
-        return SECOND[event_type]
+    if event_type in LATER and isinstance(payload, Mapping):
+        version = payload.get("schema_version")
+        if isinstance(version, str) and version in LATER[event_type]:
+            return LATER[event_type][version]
     return CATALOGUE.get(event_type)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from unicodedata import category
+from unicodedata import category, normalize
 
 MAX_PATH: Final = 4096
 """The longest path, in bytes of UTF-8."""
@@ -37,6 +37,15 @@ def path_fault(path: str) -> str | None:
     if "" in parts or "." in parts or ".." in parts:
         return 'has a component that is empty, "." or ".."; name the file directly'
     return "is the kernel's own name for a file being written; choose another" if DRAFT in parts else None
+
+
+def fold_path(place: str) -> str:
+    """Return one common form for all spellings of a path that some file system treats as equal.
+
+    Case and composition (APFS), invisible letters (HFS+), dots and spaces at the end of a name (FAT).
+    """
+    seen = "".join(letter for letter in normalize("NFKC", place).casefold() if category(letter) != "Cf")
+    return "/".join(part.rstrip(". ") for part in seen.split("/"))
 
 
 def is_state(place: Path) -> bool:

@@ -3,20 +3,23 @@
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from copy import deepcopy
+from copy import copy, deepcopy
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, Final, NoReturn, Protocol
-from unicodedata import category, normalize
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, Protocol, Self
 
 from deedbook.contract import Failed, FolderEntry, Host, ProgramResult, Routes, RunningProgram, Shared
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import BindingError, FileRefused, SchemaError, fault
 from deedbook.format.files import Conflict, Folder
+from deedbook.format.paths import fold_path
 from deedbook.format.schema import Schemas, suggest
 from deedbook.format.sealed import Sealer
 
 from .plugins import Catalogue
+
+if TYPE_CHECKING:
+    from .call_files import Access, CallFiles
 
 NEVER_WRITTEN: Final = frozenset({".system", ".git", ".deedbook"})
 """Path components at and below which no tool writes, in any case."""
@@ -121,7 +124,7 @@ class WorkspaceHost:
     ) -> None:
         self._folder = folder
         self._roots = tuple(_normal(root) for root in roots)
-        self._hidden = tuple(_fold_path(_normal(place)) for place in hidden)
+        self._hidden = tuple(fold_path(_normal(place)) for place in hidden)
         self._secrets = secrets
         self._schemas = schemas or Schemas({})
         self.requested_secrets: set[str] = set()
@@ -131,12 +134,19 @@ class WorkspaceHost:
         self._shared: dict[str, Any] = {}
         self._routes = routes
         self._catalogue = catalogue
+        self._calls: CallFiles | None = None
         self._sealer = Sealer(secrets={name: value for name, value in secrets.items() if value})
 
     @property
     def folder(self) -> Folder:
         """The workspace's folder."""
         return self._folder
+
+    def for_handler(self, calls: "CallFiles") -> Self:
+        """Return this host for one handler, whose files have to meet the limits of its *calls*."""
+        made = copy(self)
+        made._calls = calls  # noqa: SLF001 - a copy of this object
+        return made
 
     @property
     def workers(self) -> ProgramRunner | None:
@@ -180,22 +190,30 @@ class WorkspaceHost:
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
         place = self._reach(path)
+        self._check_limits("read", place)
         with _translate_errors(place):
             return self._folder.open(place)
 
     def scan(self, path: str) -> Sequence[FolderEntry]:
         """List a folder, sorted; entries that may not be read are left out."""
         place = self._reach(path, folder=True)
+        self._check_limits("list", place)
         with _translate_errors(place):
             found = self._folder.scan(place)
         entries = (FolderEntry(posixpath.join(place, name), folder, size) for name, folder, size in found)
-        return [entry for entry in entries if self._refusal(entry.path, folder=entry.folder) is None]
+        readable = [entry for entry in entries if self._refusal(entry.path, folder=entry.folder) is None]
+        if self._calls is None or not self._calls.current():
+            return readable
+        return [
+            entry for entry in readable if self._limit_refusal("list" if entry.folder else "read", entry.path) is None
+        ]
 
     def replace(self, path: str, data: bytes, *, expected: str) -> str:
         """Write a whole file atomically, if its content is still *expected*."""
         place = self._reach(path)
+        self._check_limits("write", place)
         for part in place.split("/"):
-            if _fold_path(part) in NEVER_WRITTEN:
+            if fold_path(part) in NEVER_WRITTEN:
                 raise Failed("PATH_REFUSED", f"{place!r}: tools never write at or below {part}")
         if type(expected) is not str:
             why = 'expected must be the SHA-256 of the present content, or "" for a file that must not exist'
@@ -255,7 +273,8 @@ class WorkspaceHost:
     def close(self) -> None:
         """Close the shared objects, the last first."""
         with self._sharing:
-            made, self._shared = list(self._shared.values()), {}
+            made = list(self._shared.values())
+            self._shared.clear()  # the hosts of handlers have the same
         for each in reversed(made):
             with suppress(Exception):  # an error of a plugin must not keep the kernel open
                 each.close()
@@ -265,6 +284,9 @@ class WorkspaceHost:
         """Hold the working folder of a program open; raises `Failed`."""
         if self._workers is None:
             raise Failed("NOT_STARTED", "no program is run while the charter is compiled; run it in the call")
+        if self._calls is not None and not all(limits.programs for limits in self._calls.current()):
+            why = "the files of this call are limited, and those of a program cannot be seen; run it in a sandbox"
+            raise Failed("PATH_REFUSED", f"no program is started: {why}")
         place = self._reach(cwd, folder=True)
         with ExitStack() as held:
             try:
@@ -274,6 +296,15 @@ class WorkspaceHost:
                 why = f"the working directory {place!r} cannot be entered: {problem.strerror}"
                 raise Failed("NOT_STARTED", why) from None
             yield self._workers(), folder
+
+    def _check_limits(self, access: "Access", place: str) -> None:
+        """Raise `Failed` if the limits of the call under way exclude *place*."""
+        if self._calls is not None and (why := self._limit_refusal(access, place)) is not None:
+            raise Failed("PATH_REFUSED", f"{place!r} {why}")
+
+    def _limit_refusal(self, access: "Access", place: str) -> str | None:
+        limits = self._calls.current() if self._calls is not None else ()
+        return next((why for each in limits if (why := each.refusal(access, place)) is not None), None)
 
     def _reach(self, path: str, *, folder: bool = False) -> str:
         """Return *path*, normalised; raises `Failed` if a plugin may not reach it."""
@@ -293,7 +324,7 @@ class WorkspaceHost:
             return "names no file"
         if not any(_is_below(place, root) or (folder and _is_below(root, place)) for root in self._roots):
             return f"is outside the allowed roots: {', '.join(self._roots) or 'none'}"
-        alike = _fold_path(place)
+        alike = fold_path(place)
         if any(part.startswith(NEVER_READ[0]) or part in NEVER_READ for part in alike.split("/")):
             return f"is not for plugins: {' and '.join(NEVER_READ)} hold secrets"
         if any(_is_below(alike, hidden) for hidden in self._hidden):
@@ -335,15 +366,6 @@ def _normal(path: str) -> str:
     """
     place = posixpath.normpath(path) if path else ""
     return "" if place == "." else place
-
-
-def _fold_path(place: str) -> str:
-    """Return one common form for all spellings of a path that some file system treats as equal.
-
-    Case and composition (APFS), invisible letters (HFS+), dots and spaces at the end of a name (FAT).
-    """
-    seen = "".join(letter for letter in normalize("NFKC", place).casefold() if category(letter) != "Cf")
-    return "/".join(part.rstrip(". ") for part in seen.split("/"))
 
 
 def _is_below(place: str, root: str) -> bool:

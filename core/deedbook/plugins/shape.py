@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, get_args
 
 import attrs
 
-from deedbook.contract import Effects, EventType, GateSpec, HandlerSpec, Subject
+from deedbook.contract import Effects, EventType, Files, GateSpec, HandlerSpec, Subject
 from deedbook.contract.features import FeatureSpec
 from deedbook.contract.lifecycle import Lifecycle
 from deedbook.format.families import LAYERS
@@ -40,6 +40,9 @@ _CHECKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """The methods of `PolicyChecks`, and their arguments."""
 _EVENTS: Final[Mapping[str, Any]] = MappingProxyType(
     {name: method for name, method in vars(Lifecycle).items() if hasattr(method, "deedbook_spec")}
+)
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"effects": get_args(Effects), "files": get_args(Files)}
 )
 _SUBJECT_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _ANSWERS: Final = frozenset({"allow", "advisory", "ask", "deny"})
@@ -153,8 +156,8 @@ def _spec_problems(spec: Any, *, silent: bool) -> Iterator[str]:
             yield "`spec.reads` is not a frozenset of names of facts"
         elif field.name in ("check", "check_skill") and not (value is None or callable(value)):
             yield f"`spec.{field.name}` is {type(value).__name__}, not a function of what YAML declares"
-        elif field.name == "effects" and value not in get_args(Effects):
-            yield f"`spec.effects` is {value!r}, not one of {', '.join(get_args(Effects))}"
+        elif field.name in _WORDS and not (value in _WORDS[field.name] or (value is None and field.name == "files")):
+            yield f"`spec.{field.name}` is {value!r}, not one of {', '.join(_WORDS[field.name])}"
 
 
 def _record_problems(value: Any) -> Iterator[str]:

@@ -16,6 +16,9 @@ from .gates import BoundGate
 from .kinds import KINDS
 
 if TYPE_CHECKING:
+    from deedbook.plugins.call_files import CallFiles
+
+    from .limits import BranchLimits
     from .path_mapping import ServerPaths
 
 Patterns: TypeAlias = Mapping[str, Mapping[str, Collection[str]]]
@@ -76,7 +79,8 @@ class Caller:
     """The caller: the principal, the class of actor, the scope, the position in a run, and the signals of hooks.
 
     *patience* is how many seconds the caller waits for a person's decision; ``None`` leaves it to the session. *run* is
-    the span of the flow's call that it acts for, *mode* that of the session (`contract.flow.MODES`).
+    the span of the flow's call that it acts for, *mode* that of the session (`contract.flow.MODES`). *limits* are those
+    of the branches around it.
     """
 
     principal: Principal
@@ -89,6 +93,16 @@ class Caller:
     patience: float | None = attrs.field(default=None, eq=False)
     run: str | None = attrs.field(default=None, eq=False)
     mode: str = "interactive"
+    limits: "tuple[BranchLimits, ...]" = ()
+
+    def offered_names(self, entry_of: Callable[[str], Mapping[str, Any] | None]) -> frozenset[str]:
+        """Return the tools and flows in scope that the limits admit; *entry_of* finds an ability in the charter."""
+        names = self.scope.names or frozenset()
+        if not self.limits:
+            return names
+        from .limits import offered
+
+        return frozenset(name for name in names if offered(self.limits, name, (entry_of(name) or {}).get("files")))
 
 
 @attrs.frozen
@@ -113,7 +127,8 @@ class BoundAbility:
 
     *keeps_context*: a flow that writes its state to a context and returns nothing. *scope_violation* returns why a
     caller may not use it with these arguments, if its scope depends on them. *server_paths* maps paths of a server to
-    those that are judged, and back.
+    those that are judged, and back. *files* is what the handler declares (`contract.HandlerSpec`), *call_files* holds
+    the calls of its host.
     """
 
     def judged_args(self, given: bytes) -> bytes:
@@ -152,6 +167,8 @@ class BoundAbility:
     scope_violation: Callable[[Caller, Object], str | None] | None = None
     server_paths: "ServerPaths | None" = None
     mask: Callable[[str], str] = str
+    files: str | None = None
+    call_files: "CallFiles | None" = None
 
 
 class AbilityTable(Mapping[str, BoundAbility]):

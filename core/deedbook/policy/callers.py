@@ -4,7 +4,7 @@ Live runs and later judging both get their callers here.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -16,6 +16,9 @@ from .bindings import Bindings
 from .bound import EVERYTHING, Caller, Scope
 from .fitting import facts_of
 from .match import Match
+
+if TYPE_CHECKING:
+    from .limits import BranchLimits
 
 OVER: Final = Scope("a call that is over", frozenset(), frozenset())
 """The scope of a call that has its outcome: nothing is allowed."""
@@ -187,6 +190,18 @@ def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Sc
     allowed = skill.allowed.union(commands) if skill else frozenset()
     left = bindings.within(role, allowed)
     return Scope(why if left == allowed else f"{why}, and the card of {role}", left, models, commands)
+
+
+def requested_limits(request: Mapping[str, Any]) -> "tuple[BranchLimits, ...]":
+    """Return the limits of the caller of a stored request."""
+    if not request.get("limits"):
+        return ()
+    from .limits import compile_limits
+
+    return tuple(
+        compile_limits(each["branch"], {name: part for name, part in each.items() if name != "branch"})
+        for each in request["limits"]
+    )
 
 
 def restore_caller(caller: Caller, bindings: Bindings) -> Caller:

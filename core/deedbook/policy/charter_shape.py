@@ -149,7 +149,8 @@ _ABILITY: Final = _object(
         "hooks": _map(_TEXTS),
         "big_integers": _FLAG,
         "place": _TEXT,
-    }
+    },
+    {"files": _one_of("host", "sandbox", "none")},
 )
 _SCRIPT: Final = _object({"argv": _TEXTS, "protocol": _TEXT, "env": _map(_TEXT_OR_OBJECT), "files": _map(_TEXT)})
 _HOOK: Final = _object(

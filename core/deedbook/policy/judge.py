@@ -138,6 +138,11 @@ def check_admission(bindings: Bindings, caller: Caller, ability: str, args: Any,
     verdict = Verdict(bound, args, raw)
     if not caller.scope.allows(bound) or caller.depth > MAX_NESTING:
         return _deny_scope(verdict, bound, caller)
+    if caller.limits:
+        from .limits import ability_violation
+
+        if (found := ability_violation(caller.limits, bound)) is not None:
+            return _deny_limits(verdict, bound, *found)
     if type(args) is not dict or not bound.takes.valid(args):
         return _deny_violation(verdict, bound, "arguments")
     return _check_arguments_scope(verdict, bound, caller)
@@ -160,8 +165,17 @@ def _deny_scope(verdict: Verdict, bound: BoundAbility, caller: Caller) -> Verdic
     return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {why}", {"scope": why})
 
 
+def _deny_limits(verdict: Verdict, bound: BoundAbility, limits: str, why: str) -> Verdict:
+    return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {limits}: {why}", {"scope": limits})
+
+
 def _check_arguments_scope(verdict: Verdict, bound: BoundAbility, caller: Caller) -> Verdict:
-    """Deny the call if the scope of *caller* depends on the arguments and excludes these."""
+    """Deny the call if the scope or the limits of *caller* depend on the arguments and exclude these."""
+    if caller.limits:
+        from .limits import path_violation
+
+        if (found := path_violation(caller.limits, bound, verdict.args)) is not None:
+            return _deny_limits(verdict, bound, *found)
     scope = caller.scope
     if scope.commands and (lack := scope.lacks(bound.id, verdict.args)) is not None:
         return verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is outside {lack}", {"scope": scope.why})

@@ -21,6 +21,8 @@ from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.lines import Lines
 from deedbook.format.sealed import MASK_PREFIX, is_sealed, open_values
+from deedbook.policy.callers import requested_limits
+from deedbook.policy.limits import BranchLimits, compile_limits
 from deedbook.policy.requests import read_statement
 from deedbook.policy.subjects import is_about_subject
 
@@ -73,6 +75,12 @@ def read_decisions(
 ) -> Iterator[RecordedCall | RecordedSubject]:
     """Yield every call, as `read_calls` does, and every decision about a subject, in the order of the file."""
     yield from _CallReader(place, folder, facts).decisions(Lines(file, _MAX_LINE))
+
+
+def _limits_of(payload: Any) -> tuple[BranchLimits, ...]:
+    """Return the limits of a branch; raises `ValueError` for globs that do not compile."""
+    limits = payload.get("limits")
+    return () if limits is None else (compile_limits(str(payload["name"]), limits),)
 
 
 class _BadLineError(Exception):
@@ -233,7 +241,8 @@ class _CallReader:
         who = _header(line, end)
         payload = self._payload(line, who)
         allowed = payload["allowed"]
-        self.positions.branch(who[2], who[3], None if allowed is None else frozenset(allowed), payload.get("skill"))
+        within = None if allowed is None else frozenset(allowed)
+        self.positions.branch(who[2], who[3], within, payload.get("skill"), _limits_of(payload))
 
     def _end(self, line: bytes, _comma: int, end: int) -> None:
         at = line.index(_PARENT, end, end + _MAX_HEADER) + len(_PARENT)
@@ -256,6 +265,7 @@ class _CallReader:
             payload = self._payload(line, who)
         except (DeedbookError, OSError):
             return  # the sealed value was erased: the caller is unknown
+        requested_limits(payload)  # globs that do not compile are no record of this program
         self.positions.request(who[2], who[3], payload)
         fired, checked = self._take_gate_records(who[3])
         self.requests.add(who[2], Request(_timestamp(line, comma), who[3], payload, fired, checked, self.session))

@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from deedbook.policy.limits import BranchLimits
+
 PositionKind: TypeAlias = Literal["session", "skill", "call", "flow", "branch", "role", "request"]
 
 
@@ -16,8 +18,8 @@ class CallPosition:
     """A caller's position in a run: *kind* says how it was entered from *parent*, *name* what was entered.
 
     The session's principal, a ``skill``, a ``call`` of an ability that makes calls, a ``flow``, a ``branch`` of it with
-    what it is *allowed* (``None`` for everything) and the *skill* under which it works (``None`` for that of the flow),
-    a ``role`` in a flow or branch; in a session that performs a parked
+    what it is *allowed* (``None`` for everything), the *skill* under which it works (``None`` for that of the flow) and
+    its *limits*, a ``role`` in a flow or branch; in a session that performs a parked
     call of another session, the ``request``, with its payload.
     """
 
@@ -27,6 +29,7 @@ class CallPosition:
     request: Mapping[str, Any] | None = None
     allowed: frozenset[str] | None = None
     skill: str | None = None
+    limits: tuple[BranchLimits, ...] = ()
 
 
 class CallPositions:
@@ -63,11 +66,18 @@ class CallPositions:
         if way == "role":
             self._inner.setdefault(cause, []).append(span)
 
-    def branch(self, span: bytes, cause: bytes, allowed: frozenset[str] | None, skill: str | None = None) -> None:
+    def branch(
+        self,
+        span: bytes,
+        cause: bytes,
+        allowed: frozenset[str] | None,
+        skill: str | None = None,
+        limits: tuple[BranchLimits, ...] = (),
+    ) -> None:
         """Apply that a branch of a flow, or of another branch (*cause*), begins."""
         above = self.find(cause)
         if above is not None:
-            self._spans[span] = CallPosition("branch", "", above, allowed=allowed, skill=skill)
+            self._spans[span] = CallPosition("branch", "", above, allowed=allowed, skill=skill, limits=limits)
         self._inner.setdefault(cause, []).append(span)
 
     def resume(self, span: bytes) -> None:

@@ -21,6 +21,7 @@ from deedbook.policy.callers import (
     allowed_within,
     as_role,
     narrowed,
+    requested_limits,
     restore_caller,
     session_caller,
     skill_scope,
@@ -178,14 +179,15 @@ class Rejudger:
 
     def _build_inner(self, call: RecordedCall | RecordedSubject, position: CallPosition) -> Caller:
         """Return the caller of a role or a branch: that of its flow, narrowed by the branches around it."""
-        role, allowed, skill, flow = position.name, position.allowed, position.skill, position
+        role, allowed, skill, flow, limits = position.name, position.allowed, position.skill, position, position.limits
         while flow.kind in ("role", "branch") and flow.parent is not None:
             flow = flow.parent
             allowed, skill = allowed_within(flow.allowed, allowed), skill or flow.skill
+            limits = (*flow.limits, *limits)
         above = self._build_caller(call, flow.parent or flow)
         above = above if skill is None else with_skill(above, skill)
         inner = as_role(above, role, self.bindings) if role else under_flow(above, self.bindings, flow.name)
-        return narrowed(inner, allowed)
+        return attrs.evolve(narrowed(inner, allowed), limits=(*inner.limits, *limits))
 
     def _build_requester(self, call: RecordedCall | RecordedSubject, request: Object) -> Caller:
         """Return the caller of a call that another session parked."""
@@ -200,6 +202,8 @@ class Rejudger:
             scope=before if before.why == bound.why else bound,
             role=request["role"],
             skill=request["skill"],
+            mode=request.get("mode", "interactive"),
+            limits=requested_limits(request),
         )
         return restore_caller(caller, self.bindings)
 

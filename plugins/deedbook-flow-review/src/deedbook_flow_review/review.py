@@ -48,7 +48,7 @@ class Review:
     run was cancelled.
     """
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._limits = Limits(settings.get("max_turns", 12), settings.get("max_malformed", 1))

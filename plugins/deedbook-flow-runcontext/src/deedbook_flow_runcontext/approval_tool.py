@@ -31,7 +31,7 @@ _GIVES: Final = {
 class PlanApproval:
     """The tool: returns the id of the step."""
 
-    spec = HandlerSpec(takes=_TAKES, gives=_GIVES, effects="none")
+    spec = HandlerSpec(takes=_TAKES, gives=_GIVES, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:
         """Take no settings."""

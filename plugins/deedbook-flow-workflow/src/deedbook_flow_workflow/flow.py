@@ -31,7 +31,9 @@ class Workflow:
     or a failure.
     """
 
-    spec = HandlerSpec(settings=SETTINGS, takes=_TAKES, effects="none", records=EVENTS, check=check_settings)
+    spec = HandlerSpec(
+        settings=SETTINGS, takes=_TAKES, effects="none", records=EVENTS, check=check_settings, files="none"
+    )
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._settings = settings

@@ -78,6 +78,7 @@ class MemoryRead(_MemoryTool):
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="read",
+        files="none",
         takes={
             "type": "object",
             "required": ["zone"],
@@ -115,6 +116,7 @@ class MemoryPropose(_MemoryTool):
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="write",
+        files="none",
         takes={
             "type": "object",
             "required": ["zone", "key", "value"],
@@ -142,6 +144,7 @@ class MemoryRetract(_MemoryTool):
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
         effects="write",
+        files="none",
         takes={
             "type": "object",
             "required": ["zone", "key", "reason"],

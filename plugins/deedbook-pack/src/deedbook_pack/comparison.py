@@ -57,7 +57,7 @@ def compare_packs(
 
     The calls and subjects in *ledgers* are judged under both, and those with two different decisions are changes; so a
     change that is due to something else is not counted. Raises `DeedbookError` where the workspace does not compile
-    with one of them.
+    with one.
     """
     decisions, sessions = WhatIf(limit), 0
     with ExitStack() as held:

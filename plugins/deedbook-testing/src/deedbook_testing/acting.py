@@ -14,6 +14,7 @@ from deedbook.format.errors import Err, Ok, Result
 
 from .contract import SUBJECT, PluginContract, tree
 from .examples import Example
+from .file_audit import FileAudit
 from .lab import Lab
 from .watching import Watch
 
@@ -124,6 +125,22 @@ class ToolContract(_ActingContract):
     """
 
     kind: ClassVar[str] = "tool"
+
+    @pytest.fixture
+    def subject(self, plugin: type[Any], watch: Watch, deedbook_file_audit: FileAudit) -> type[Any]:
+        """Return the class, watched."""
+        return watch.handler(deedbook_file_audit.watch(plugin))
+
+    def test_reaches_no_file_by_itself(
+        self, plugin: type[Any], workshop: Callable[..., Lab], deedbook_file_audit: FileAudit
+    ) -> None:
+        """With ``files: host`` or ``none``, it opens no file and starts no program but through its host."""
+        if plugin.spec.files not in ("host", "none"):
+            pytest.skip(f"its files are {plugin.spec.files or 'not declared'}")
+        lab = workshop()
+        with deedbook_file_audit.watching() as seen:
+            self.play(lab)
+        assert not seen, f"its files are {plugin.spec.files!r}, and by itself it does {sorted(set(seen))}"
 
     def declare(self, lab: Lab, settings: Mapping[str, Any], **more: Any) -> None:
         """Declare an ability whose handler is the tool."""

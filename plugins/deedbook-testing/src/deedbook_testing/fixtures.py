@@ -7,6 +7,7 @@ import pytest
 
 from deedbook.format.schema import Schemas, data_folder
 
+from .file_audit import FileAudit
 from .lab import Lab
 from .watching import Audit
 
@@ -15,6 +16,12 @@ from .watching import Audit
 def kernel_schemas() -> Schemas:
     """Give the kernel's own schemas; they are compiled when first needed, once for all tests."""
     return Schemas.load(data_folder("schemas"))
+
+
+@pytest.fixture(scope="session")
+def deedbook_file_audit() -> FileAudit:
+    """Return what sees the files that handlers open by themselves; one for all tests, as `deedbook_audit`."""
+    return FileAudit()
 
 
 @pytest.fixture(scope="session")

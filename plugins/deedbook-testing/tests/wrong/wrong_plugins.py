@@ -1,6 +1,8 @@
 """Plugins that are wrong, each in a way of its own: every one installs, and breaks its contract somewhere."""
 
 import json
+import os
+import threading
 import time
 from contextlib import suppress
 
@@ -64,6 +66,29 @@ class Sleeps(Tool):
     def __call__(self, args, ctx):
         time.sleep(2)
         return {"fine": True}
+
+
+class Hosted(Tool):
+    spec = HandlerSpec(effects="none", takes=ANY, gives=ANY, files="host")
+
+    def __call__(self, args, ctx):
+        with suppress(FileNotFoundError), self.host.open("absent"):
+            pass
+        return {"files": len(self.host.scan(""))}
+
+
+class Opens(Hosted):
+    def __call__(self, args, ctx):
+        with open(__file__, "rb"):
+            return {}
+
+
+class Threads(Hosted):
+    def __call__(self, args, ctx):
+        thread = threading.Thread(target=os.listdir, args=(".",))
+        thread.start()
+        thread.join()
+        return {}
 
 
 class Provider(Tool):

@@ -52,6 +52,18 @@ class TestSleeps(_Tool):
     patience = 0.3
 
 
+class TestHosted(_Tool):
+    name = "hosted"
+
+
+class TestOpens(_Tool):
+    name = "opens"
+
+
+class TestThreads(_Tool):
+    name = "threads"
+
+
 class TestPeeks(_Tool):
     name = "peeks"
 

@@ -111,7 +111,7 @@ def _is_here(place: Site) -> bool:
 class Http:
     """Ask one thing of one host: ``schema_in`` to ``{status, headers, body}``."""
 
-    spec = HandlerSpec(settings=_SETTINGS, gives=_RESULT, effects="read", interruptible=True, check=check)
+    spec = HandlerSpec(settings=_SETTINGS, gives=_RESULT, effects="read", interruptible=True, check=check, files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:
         self._settings = settings

@@ -122,7 +122,7 @@ class Sandbox:
     outside the sandbox.
     """
 
-    spec = HandlerSpec(settings=_SETTINGS, gives={}, effects="none", interruptible=True, check=check)
+    spec = HandlerSpec(settings=_SETTINGS, gives={}, effects="none", interruptible=True, check=check, files="sandbox")
 
     def __init__(self, settings: Object, host: Host) -> None:
         self._host = host

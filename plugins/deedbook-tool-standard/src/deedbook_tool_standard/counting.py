@@ -36,6 +36,7 @@ class FileCount(FileTool):
             }
         ),
         effects="read",
+        files="host",
     )
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:

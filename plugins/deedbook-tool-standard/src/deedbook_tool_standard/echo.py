@@ -13,6 +13,7 @@ class Echo:
         takes=strict({"text": {"type": "string"}}),
         gives=strict({"text": {"type": "string"}}),
         effects="none",
+        files="none",
     )
 
     def __init__(self, settings: Object, host: Host) -> None:

@@ -21,6 +21,7 @@ class FileFind(FileTool):
         takes=strict({"pattern": PATTERN, "path": FOLDER}, optional=frozenset({"path"})),
         gives=strict({"paths": PATHS, "truncated": TRUNCATED}),
         effects="read",
+        files="host",
     )
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:

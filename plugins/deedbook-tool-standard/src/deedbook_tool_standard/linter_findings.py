@@ -84,7 +84,7 @@ _GIVES: Final[Object] = {
 class LinterFindings:
     """The tool: ``{report}`` to ``{findings}``. With a *diff*, what was there before the change is marked."""
 
-    spec = HandlerSpec(settings=SETTINGS, takes=_TAKES, gives=_GIVES, effects="none")
+    spec = HandlerSpec(settings=SETTINGS, takes=_TAKES, gives=_GIVES, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._settings = settings

@@ -21,6 +21,7 @@ class FileList(FileTool):
             }
         ),
         effects="read",
+        files="host",
     )
 
     def __call__(self, args: Object, _ctx: Ctx, /) -> Json:

@@ -21,6 +21,7 @@ class FileRead(FileTool):
         ),
         gives=strict({"path": PATH, "text": {"type": "string"}, "hash": HASH, "bytes": COUNT}),
         effects="read",
+        files="host",
     )
 
     def __call__(self, args: Object, _ctx: Ctx, /) -> Json:
@@ -38,6 +39,7 @@ class FileHash(FileTool):
         takes=strict({"path": PATH}),
         gives=strict({"path": PATH, "hash": HASH}),
         effects="read",
+        files="host",
     )
 
     def __call__(self, args: Object, _ctx: Ctx, /) -> Json:

@@ -40,6 +40,7 @@ class FileSearch(FileTool):
             }
         ),
         effects="read",
+        files="host",
     )
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:

@@ -83,7 +83,7 @@ def _effects_faults(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
 class Sequence:
     """Do the steps in order and stop at the first that fails; what was done until then is in the ledger."""
 
-    spec = HandlerSpec(settings=_SETTINGS, gives={}, effects="none", interruptible=True, check=check)
+    spec = HandlerSpec(settings=_SETTINGS, gives={}, effects="none", interruptible=True, check=check, files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of every plugin
         self._steps = settings["steps"]

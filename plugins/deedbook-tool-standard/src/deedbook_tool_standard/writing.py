@@ -26,6 +26,7 @@ class FileWrite(FileTool):
         takes=strict({"path": PATH, "text": {"type": "string"}, **CLAIM}, optional=frozenset({"schema_version"})),
         gives=strict({"path": PATH, "hash": HASH, "bytes": COUNT}),
         effects="write",
+        files="host",
     )
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:

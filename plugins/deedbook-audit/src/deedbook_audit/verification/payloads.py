@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from deedbook.format import canonical, events
 from deedbook.format.errors import DeedbookError, IntakeError
-from deedbook.format.families import SECOND, schema_of
+from deedbook.format.families import LATER, schema_of
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, Validator
 from deedbook.format.terminal import excerpt
@@ -118,7 +118,7 @@ class Payloads:
 
     def _is_valid(self, number: int, kind: str, value: Any) -> bool:
         """Return whether a payload matches the schema of its event type."""
-        key = kind if kind not in SECOND else schema_of(kind, value) or kind
+        key = kind if kind not in LATER else schema_of(kind, value) or kind
         if key not in self._validators:
             if not self._known and declared_family(kind, self._granted):
                 return True

@@ -205,7 +205,7 @@ class _FivePoint:
 class FivePoint(_FivePoint):
     """The flow ``five-point``: each point is a stage of its context; it FAILS with the findings, or COMPLETES."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> None:
         """Take the points through the context."""
@@ -241,7 +241,7 @@ class FivePoint(_FivePoint):
 class FivePointAudit(_FivePoint):
     """The flow ``five-point-audit``: returns ``{passed, points}`` and has no context."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, gives=_GIVES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, gives=_GIVES, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> dict[str, Any]:
         """Return the audited points."""

@@ -132,7 +132,7 @@ class _Ooda:
 class Ooda(_Ooda):
     """The flow ``ooda``: COMPLETED if a cycle is done, HALTED with the reason; each cycle is a note ``ooda_cycle``."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> None:
         """Run the loop in the context."""
@@ -155,7 +155,7 @@ class Ooda(_Ooda):
 class OodaResult(_Ooda):
     """The flow ``ooda-result``: returns ``{state, reason, cycles}`` and has no context."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, gives=_GIVES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, gives=_GIVES, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> dict[str, Any]:
         """Return the cycles, and why they ended."""

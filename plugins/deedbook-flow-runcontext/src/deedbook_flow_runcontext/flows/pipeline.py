@@ -81,7 +81,7 @@ class Pipeline(_Pipeline):
     The context is CLARIFIED after ``analyze``, SCOPED after ``bridge``, PLANNED and EXECUTING before ``execute``.
     """
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> None:
         """Run the pipeline in the context."""
@@ -112,7 +112,7 @@ class Pipeline(_Pipeline):
 class PipelineResult(_Pipeline):
     """The flow ``content-pipeline-result``: returns ``{passed, reason, stages}`` and has no context."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, gives=_GIVES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, gives=_GIVES, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> dict[str, Any]:
         """Return the stages, and whether all passed."""

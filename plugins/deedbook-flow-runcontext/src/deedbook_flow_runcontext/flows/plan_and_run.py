@@ -61,7 +61,7 @@ class PlanAndRun:
     `Failed`, and nothing of it runs.
     """
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._compiler = CompilerSettings(**{name: settings[name] for name in _COMPILER if name in settings})

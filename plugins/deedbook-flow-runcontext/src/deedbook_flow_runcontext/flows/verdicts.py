@@ -114,7 +114,7 @@ class _Router:
 class RouteVerdict(_Router):
     """The flow ``route-verdict``: the routing is a note ``verdict_routing`` of its context."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> None:
         """Route in the context."""
@@ -134,7 +134,7 @@ class RouteVerdict(_Router):
 class RouteVerdictResult(_Router):
     """The flow ``route-verdict-result``: returns the routing and has no context."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, gives=_GIVES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, gives=_GIVES, effects="none", files="none")
 
     def __call__(self, args: Object, run: Run) -> dict[str, Any]:
         """Return the routing."""

@@ -48,7 +48,7 @@ _SETTINGS: Final = {
 class WriteArtifact:
     """The flow: checks a file against name, schema and folder, then writes it with the ability in ``write``."""
 
-    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, gives=_GIVES, effects="none")
+    spec = HandlerSpec(settings=_SETTINGS, takes=_TAKES, gives=_GIVES, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._write = settings.get("write", WRITE)
