@@ -1,6 +1,6 @@
 """Prices of a shop."""
 
 
-def total(prices):
+def total(prices: list[int]) -> int:
     """Return the sum of *prices*."""
     return sum(prices)

@@ -159,7 +159,7 @@ def _common_names(scratch: Scratch, own: Mapping[str, Mapping[str, Source]]) -> 
         for declared, source in own[section].items():
             name = _id_in_file(source, declared)
             if not declared.endswith(name):
-                continue  # an ability that a workflow file brings along, and that all packs share
+                continue  # what a workflow file brings along, and all packs share
             if not any(name == space or name.startswith((f"{space}-", f"{space}/")) for space in spaces):
                 joint = "/" if section == "abilities" and name == declared else "-"
                 why = (
@@ -169,9 +169,9 @@ def _common_names(scratch: Scratch, own: Mapping[str, Mapping[str, Source]]) -> 
 
 
 def _id_in_file(source: Source, declared: str) -> str:
-    """Return the id in the file of a definition: that of a cycle, whose ability has a prefix."""
+    """Return the id in the file of a definition: that of a cycle or persona, which declares more than itself."""
     said = source.origin.document.value
-    return str(said.get("id", declared)) if isinstance(said, dict) else declared
+    return str(said.get("id", said.get("name", declared))) if isinstance(said, dict) else declared
 
 
 def name_spaces(pack: Pack) -> list[str]:
