@@ -38,10 +38,12 @@ def violations(events):
 def test_complete_cycle_has_no_violations():
     assert violations(WHOLE) == []
     assert violations([STARTED, ABORTED, ("flow.error", {"outcome": "failed"})]) == []
+    assert violations([ABORTED, ("flow.error", {"outcome": "failed"})]) == []  # refused before it began
 
 
 CASES = {
     "no start": (WHOLE[1:], "without a workflow.started before it"),
+    "start after the end": ([ABORTED, STARTED, RESULT], "workflow.started after workflow.aborted"),
     "two starts": ([STARTED, *WHOLE], "a second workflow.started"),
     "no end": ([*WHOLE[:4], RESULT], "ended without workflow.aborted or workflow.completed"),
     "failed without an end": ([STARTED, ("flow.error", {"outcome": "failed"})], "ended without"),

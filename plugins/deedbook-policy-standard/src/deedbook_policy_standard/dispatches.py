@@ -1,9 +1,9 @@
 """Policy kinds about the dispatch of personas: ``role-permissions``, which also judges calls, and ``mode-dispatch``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from deedbook.contract import Call, Decision, GateSpec, Host, Object, PolicyProblem, SubjectCase
+from deedbook.contract import Call, Decision, GateSpec, Host, Object, PolicyProblem, PolicyTarget, SubjectCase
 
 from .subject_rules import SubjectPolicy, settings_schema, subject_spec
 from .subjects import DISPATCH
@@ -87,6 +87,11 @@ class RolePermissions(SubjectPolicy):
         where = "it has no row in personas" if row is None else f"it may write to {row.described}"
         return Decision("deny", f"{case.value['persona']} wants to write to {refused[0]}; {where}", None,
                         {} if row is None else {"rule": row.place})  # fmt: skip
+
+    @classmethod
+    def reachable(cls, body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[int | None]:
+        """Return the rules that can decide; none in a policy that only limits where the listed personas write."""
+        return super().reachable(body, abilities) if body["rules"] or not body.get("only_listed") else ()
 
     @classmethod
     def more_problems(cls, body: Object) -> Iterator[PolicyProblem]:

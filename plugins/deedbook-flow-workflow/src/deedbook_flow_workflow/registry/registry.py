@@ -7,6 +7,8 @@ compile, so nothing of it is in force.
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
+import attrs
+
 from deedbook import Object
 from deedbook.format.errors import DomainError, fault
 from deedbook.format.schema import suggest
@@ -101,7 +103,7 @@ class WorkflowRegistry(FeatureSection):
             yield PolicySource(
                 id=WRITES,
                 place=first.line,
-                origin=first.origin,
+                origin=attrs.evolve(first.origin, packed=False),  # no pack declares it: it is for all personas here
                 kind="role-permissions",
                 match={"kind": ["tool", "memory"], "effects": ["write", "irreversible"]},
                 settings={

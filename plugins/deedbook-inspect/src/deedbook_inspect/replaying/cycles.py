@@ -13,8 +13,8 @@ _FAMILY = "workflow."
 class Cycle:
     """A cycle: the span of its *run*, its id, its present or last *phase*, and the *visited* phases in order.
 
-    One that was refused at its start has no phase. The *verdict* is ``None`` as long as the cycle runs; *reason* is that
-    of an abort. *gated* counts the decisions of policies by their outcome.
+    One that was refused at its start has no phase. The *verdict* is ``None`` as long as the cycle runs; *reason* is
+    that of an abort. *gated* counts the decisions of policies by their outcome.
     """
 
     run: str
