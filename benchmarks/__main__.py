@@ -45,6 +45,7 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "checkpoints": "what a signed log costs calls, and how its cost grows",
         "costs": "what each choice in YAML costs: the table of docs/costs.md",
         "peers": "other projects at the same work as a governed call",
+        "models": "the model of the provider local, beside llama.cpp with the same weights",
         "million": "a ledger of a million events: verifying, appending, opening, proofs",
     }
 )

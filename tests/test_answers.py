@@ -133,6 +133,7 @@ def foldered(state: State) -> None:
     state.file("call").mkdir()
 
 
+@pytest.mark.campaign(keep=5)
 @pytest.mark.parametrize("change", [linked("call"), hard_linked("call"), piped("call"), foldered])
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_file_that_is_not_read_hides_nothing_of_the_others(state: State, tmp_path: Path, change, jobs):

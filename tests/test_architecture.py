@@ -26,8 +26,8 @@ FLOORS = (
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
     "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-workflow",
-    "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log", "deedbook-memory",
-    "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
+    "deedbook-memory", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}
@@ -247,7 +247,9 @@ def test_projects_import_only_what_they_declare():
     wrong = []
     for project in [ROOT, *sorted(ROOT.glob("plugins/*"))]:
         source = CORE if project == ROOT else project / "src"
-        own = {path.name for path in source.glob("*")} if project != ROOT else {"deedbook", AUDIT.name}
+        own = (
+            {path.name for path in source.glob("*")} if project != ROOT else {"deedbook", AUDIT.name, "deedbook_guard"}
+        )
         known = sys.stdlib_module_names | declared(project) | own
         for path in sorted(source.rglob("*.py")):
             package = ".".join([*([] if project != ROOT else ["deedbook"]), *path.parent.relative_to(source).parts])

@@ -114,6 +114,7 @@ def shell(place: Place, line: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, cwd=place.path, env=env, capture_output=True, timeout=SECONDS, check=False)
 
 
+@pytest.mark.campaign(keep=3)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_closed_streams_do_no_harm_and_never_become_the_ledger(place: Place, closed: str):
     done = shell(place, f'"$D" run "Say hello to Ada" {closed}')
@@ -129,6 +130,7 @@ def test_closed_standard_input_is_an_empty_request(place: Place):
     assert b"the request is empty" in done.stderr
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize("args", ["run hello", "abilities", "--help", 'call echo --args \'{"text":"hi"}\''])
 def test_reader_that_leaves_is_no_error_message(place: Place, args: str):
     done = shell(place, f'{{ "$D" {args}; echo "status $?" >&2; }} | true')
@@ -138,6 +140,7 @@ def test_reader_that_leaves_is_no_error_message(place: Place, args: str):
     assert [place.types(session)[-1] for session in place.sessions()] in ([], ["session.end"])
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize("args", ["abilities", "export S --as seed-002", "run hello"])
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_output_that_cannot_be_written_is_one_line_and_exit_1(place: Place, args: str):
@@ -150,6 +153,7 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_1(place: Place, args
     assert b"Exception ignored" not in done.stderr
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize(
     ("encoding", "answer", "branch"),
     [("latin-1", b"\\u0141", b"\\u251c"), ("ascii", "Ł".encode(), "├".encode()), ("utf-8", "Ł".encode(), "├".encode())],
@@ -198,6 +202,7 @@ def test_internal_error_is_one_line_unless_its_origin_is_asked_for(place: Place)
     assert b"Traceback" in loud.stderr
 
 
+@pytest.mark.campaign(keep=3)
 @pytest.mark.parametrize(
     "command", [["abilities"], ["hooks"], ["doctor"], ["policy", "list"], ["plugins"]], ids=" ".join
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deedbook.format.canonical import encode
 from deedbook.format.detectors import NAMES, Detectors, find_any, has_card
 
-MEGABYTE = 1_000_000
+LENGTH = 250_000
 
 
 def luhn(digits: str) -> bool:
@@ -148,18 +148,18 @@ def test_find_any_refuses_what_cannot_be_linear(pattern):
 @for_each(
     "text",
     [
-        "1" * MEGABYTE,
-        "1 " * (MEGABYTE // 2),
-        "11-" * (MEGABYTE // 3),
-        "4111 1111 1111 1112 " * (MEGABYTE // 20),
-        "eyJ" * (MEGABYTE // 3),
-        "a://" * (MEGABYTE // 4),
-        "-----BEGIN " * (MEGABYTE // 11),
-        "xox-" * (MEGABYTE // 4),
+        "1" * LENGTH,
+        "1 " * (LENGTH // 2),
+        "11-" * (LENGTH // 3),
+        "4111 1111 1111 1112 " * (LENGTH // 20),
+        "eyJ" * (LENGTH // 3),
+        "a://" * (LENGTH // 4),
+        "-----BEGIN " * (LENGTH // 11),
+        "xox-" * (LENGTH // 4),
     ],
     ids=lambda text: text[:12],
 )
-def test_detectors_pass_through_hostile_text_of_a_megabyte(text):
+def test_detectors_pass_through_long_hostile_text(text):
     """A quadratic detector would take hours here."""
     detectors = Detectors({"card", "secret"}, ("(a+)+$", "(.*)*!"))
     assert not detectors.fires(text)

@@ -59,8 +59,9 @@ A block of Python or YAML that begins with the name of a file is that file."""
 NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
 OWN = [
-    *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "hooks.md", DOCS / "routing.md",
-    DOCS / "secrets-and-principals.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
+    *NEEDS, DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "guard.md", DOCS / "hooks.md",
+    DOCS / "routing.md", DOCS / "secrets-and-principals.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md",
+    DOCS / "verify.md",
     DOCS / "witness.md", DOCS / "workflows.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
@@ -551,7 +552,7 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
     if page in STARTED:
         copytree(STARTER, tmp_path / ".system")
     for block in blocks(page):
-        place = re.fullmatch(r"# (\.system/\S+|[a-z]+\.py)", block.first)
+        place = re.fullmatch(r"# ((?:\.system|house)/\S+|[a-z]+\.py)", block.first)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             rest = block.text.partition("\n")[2]

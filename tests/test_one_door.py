@@ -25,8 +25,8 @@ from deedbook_serve.tasks.runner import Tasks
 # --- what the public names can do ------------------------------------------------------------------------------------
 
 EFFECTS = {
-    Session: {"call", "acall", "run", "go_on", "resume", "before", "after"},
-    Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after", "resume"},
+    Session: {"call", "acall", "run", "go_on", "resume", "before", "abefore", "after", "aafter"},
+    Door: {"call", "acall", "before", "abefore", "perform", "aperform", "after", "aafter", "resume"},
     CallCtx: {"call", "acall"},
     RunCalls: {"call", "acall", "parallel"},
     WorkspaceCall: {"call", "acall"},
@@ -140,7 +140,7 @@ def test_public_methods_are_all_known_here(of):
 
 def test_package_exports_no_other_way():
     functions = {name for name in deedbook.__all__ if inspect.isfunction(getattr(deedbook, name))}
-    assert functions == {"allow", "ask", "deny", "open_kernel", "parse", "parse_payload", "transform"}
+    assert functions == {"allow", "ask", "deny", "guard", "open_kernel", "parse", "parse_payload", "transform"}
 
 
 # --- each way, tried ------------------------------------------------------------------------------------------------
@@ -274,6 +274,19 @@ async def aperformed(at, caller, root):
     await at.aperform(opened.value)
 
 
+async def aended(at, caller, root):
+    opened = await at.abefore(caller, "probe", {}, root)
+    assert namespace["recorded"](at.ledger.place.partition("/sessions/")[0], opened.value)
+    await at.aafter(opened.value, Outcome("result", {"recorded": True}))
+
+
+async def session_awaited(session):
+    opened = await session.abefore("probe", {})
+    assert namespace["recorded"](session.ledger.place.partition("/sessions/")[0], opened.value)
+    ended = await session.aafter(opened.value, Outcome("result", {"recorded": True}))
+    assert isinstance(ended, deedbook.Ok)
+
+
 def resumed(lab):
     """Park a call, approve it, and perform it in a session of its own."""
     approving(lab)
@@ -315,12 +328,14 @@ WAYS = {
     "Session.call of a coroutine": (with_session(lambda session: session.call("aprobe", {})), 1),
     "Session.acall": (with_session(lambda session: asyncio.run(session.acall("aprobe", {}))), 1),
     "Session.before, after": (with_session(lambda session: after(session, session.before("probe", {}))), 0),
+    "Session.abefore, aafter": (with_session(lambda session: asyncio.run(session_awaited(session))), 0),
     "Session.run": (lambda lab: in_flow(lab, lambda run: None), 0),
     "Door.call": (door(lambda at, caller, root: at.call(caller, "probe", {}, root)), 1),
     "Door.acall": (door(lambda at, caller, root: asyncio.run(at.acall(caller, "aprobe", {}, root))), 1),
     "Door.before, perform": (door(lambda at, caller, root: performed(at, at.before(caller, "probe", {}, root))), 1),
     "Door.abefore, aperform": (door(lambda at, caller, root: asyncio.run(aperformed(at, caller, root))), 1),
     "Door.before, after": (door(lambda at, caller, root: ended(at, at.before(caller, "probe", {}, root))), 0),
+    "Door.abefore, aafter": (door(lambda at, caller, root: asyncio.run(aended(at, caller, root))), 0),
     "Tasks.run": (with_tasks(lambda tasks: tasks.run(tasks.create("probe", {}).value.task.id)), 1),
     "Tasks.direct_run": (with_tasks(lambda tasks: tasks.direct_run("probe", {})), 1),
     "Tasks.direct_run with a key": (with_tasks(lambda tasks: tasks.direct_run("probe", {}, idempotency_key="k")), 1),

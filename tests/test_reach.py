@@ -124,6 +124,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     assert called_of("self._runs", "perform") == {"deedbook_serve.tasks.runner"}
     users = {module for module in modules() if "call.handlers" in _sources(module)}
     holding = {
+        "__init__",  # the package exports tickets and outcomes
         "deedbook_serve.bridging.conversation",
         "deedbook_serve.bridging.open_calls",
         "deedbook_serve.tasks.task_runs",

@@ -55,6 +55,38 @@ def one(lab, **body):
         return run_case(kernel.bindings, case)
 
 
+MONTHLY = {
+    "kind": "budget", "match": {"kind": ["tool"]}, "per": "principal", "account": "monthly", "every": "month",
+    "limits": {"calls": 3, "depth": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("used", "expect", "reason"),
+    [
+        ({"accounts": {"monthly/principal/month": {"calls": {"**": 2}}}}, "allow", None),
+        ({"accounts": {"monthly/principal/month": {"calls": {"**": 3}}}}, "deny", "3 of 3 are used or reserved"),
+        ({"accounts": {"monthly/workspace": {"calls": {"**": 3}}}}, "allow", None),
+        ({"depth": 2}, "deny", "2 is deeper than 1"),
+    ],
+    ids=["enough is left", "nothing is left", "another account", "too deep"],
+)
+def test_case_gives_what_an_account_has_used(ruled, used, expect, reason):
+    ruled.settings(policies={"monthly": MONTHLY})
+    said = {"name": "x", "ability": "echo", "args": {}, "facts": {"budgets.used": used}, "expect": expect}
+    said |= {"reason": reason} if reason else {}
+    (case,) = cases(ruled, f"schema_version: v2\ncases: [{json.dumps(said)}]\n")
+    with ruled.kernel() as kernel:
+        assert run_case(kernel.bindings, case).problem == ""
+
+
+def test_fact_that_nothing_reads_is_a_problem(ruled):
+    fact = {"budgets.used": {"depth": 2}}
+    assert one(ruled, facts=fact, expect="advisory").problem == "no policy and no hook reads the fact 'budgets.used'"
+    with pytest.raises(SourceError, match=r"depth: is less than the minimum"):
+        one(ruled, facts={"budgets.used": {"depth": -1}}, expect="advisory")
+
+
 def test_cases_about_subjects_and_calls_pass_side_by_side_and_enforce(ruled):
     with ruled.kernel() as kernel:
         results = [run_case(kernel.bindings, case) for case in cases(ruled, CASES)]

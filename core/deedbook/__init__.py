@@ -6,6 +6,9 @@ asked for: a plugin needs no kernel, and the command has to begin before anythin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from deedbook_guard import guard
+
+    from .call.handlers import Outcome, Ticket
     from .call.session import Session
     from .contract import (
         ALLOW,
@@ -66,6 +69,7 @@ __all__ = [
     "NotJsonError",
     "Object",
     "Ok",
+    "Outcome",
     "Principal",
     "ProgramResult",
     "Result",
@@ -75,9 +79,11 @@ __all__ = [
     "Session",
     "SessionRefused",
     "Skill",
+    "Ticket",
     "allow",
     "ask",
     "deny",
+    "guard",
     "hookimpl",
     "open_kernel",
     "parse",
@@ -92,8 +98,24 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "guard":
+        return _guard()
     found: object = getattr(import_module(f".{_room(name)}", __name__), name)
     globals()[name] = found
+    return found
+
+
+def _guard() -> object:
+    """Return `guard`, which is in a distribution of its own."""
+    from importlib import import_module
+
+    try:
+        found: object = import_module("deedbook_guard").guard
+    except ModuleNotFoundError as problem:
+        if problem.name != "deedbook_guard":
+            raise
+        raise ImportError("deedbook.guard is in the distribution deedbook-guard: pip install deedbook-guard") from None
+    globals()["guard"] = found
     return found
 
 
@@ -102,6 +124,8 @@ def _room(name: str) -> str:
     match name:
         case "Kernel" | "open_kernel":
             return "kernel"
+        case "Outcome" | "Ticket":
+            return "call.handlers"
         case "Session":
             return "call.session"
         case "Fold":

@@ -447,11 +447,7 @@ class Door:
         except Interrupted as stop:
             self._interrupt(ticket, stop)
             raise stop.cause from None
-        if not self._always:
-            return self.after(ticket, outcome)
-        from deedbook.format.loops import off_loop
-
-        return await off_loop(self.after, ticket, outcome)
+        return await self.aafter(ticket, outcome)
 
     def _interrupt(self, ticket: Ticket, stop: Interrupted) -> None:
         """Close an interrupted call; a run stays open if it can be resumed."""
@@ -468,6 +464,14 @@ class Door:
         if self.calls.lost:
             self.calls.record_lost()
         return self._end(ticket, outcome)
+
+    async def aafter(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+        """Act like `after`; a durable commit is awaited beside the loop, and a cancellation waits for it."""
+        if not self._always:
+            return self.after(ticket, outcome)
+        from deedbook.format.loops import off_loop
+
+        return await off_loop(self.after, ticket, outcome)
 
     def _end(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:

@@ -269,6 +269,16 @@ class Session:
         """Record the outcome of a call that `before` allowed, and return what its caller may see."""
         return self.door.after(ticket, outcome)
 
+    async def abefore(self, ability: str, args: Json) -> Result[Ticket]:
+        """Act like `before`, from a coroutine; a cancelled task gets no ticket and leaves no open call."""
+        if self.ended:
+            return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
+        return await self.door.abefore(self.caller, ability, args, self._cause)
+
+    async def aafter(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+        """Act like `after`, from a coroutine; a cancelled task still records the outcome."""
+        return await self.door.aafter(ticket, outcome)
+
     def refuse(self, ability: str, error: DomainError) -> Err:
         """Record a call that was refused before it was judged, and return the error."""
         return self.door.refuse(self.caller, ability, error, self._cause)

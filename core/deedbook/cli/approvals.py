@@ -165,7 +165,7 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
     from .execution import call_ending
 
     _, grant, request = ready
-    return call_ending(session.resume(request, grant))
+    return call_ending(session.resume(request, grant), session)
 
 
 def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> str | None:

@@ -1,5 +1,7 @@
 """``deedbook call``: use one ability in a session of its own."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from . import completing
@@ -13,6 +15,11 @@ from .common import (
     profile_option,
     wait_option,
 )
+
+if TYPE_CHECKING:
+    from deedbook.call.session import Session
+
+    from .execution import Ending
 
 
 @click.command("call")
@@ -40,6 +47,8 @@ def command(
     from .execution import call_ending, execute, session_starter
 
     begin, args = session_starter("call", principal, wait), parse_arguments(text, pairs)
-    return execute(
-        options, begin, lambda session: call_ending(session.call(ability, args)), profile=profile, words=pairs
-    )
+
+    def work(session: "Session") -> "Ending":
+        return call_ending(session.call(ability, args), session)
+
+    return execute(options, begin, work, profile=profile, words=pairs)

@@ -230,12 +230,21 @@ def reply_ending(result: "Result[Reply]") -> Ending:
     return Ending(reply.state, reply.text, members={"reply": reply.text})
 
 
-def call_ending(result: Result[Json]) -> Ending:
-    """Return the ending of a call: its result as JSON, or its error."""
+def call_ending(result: Result[Json], session: Session | None = None) -> Ending:
+    """Return the ending of a call: its result as JSON, or its error.
+
+    The result of a flow that keeps a context ends as that context of *session* did.
+    """
     if isinstance(result, Err):
         return Ending.failed(result.error)
     said = escape_json(json.dumps(result.value, ensure_ascii=False, indent=2))
-    return Ending(FINE, said, members={"result": result.value})
+    return Ending(_state_of(result.value, session), said, members={"result": result.value})
+
+
+def _state_of(result: Json, session: Session | None) -> str:
+    run = result.get("context") if session is not None and isinstance(result, dict) and len(result) == 1 else None
+    context = session.context(run) if session is not None and isinstance(run, str) else None
+    return FINE if context is None else context.state
 
 
 def execute(

@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from . import completing
 from .common import GlobalOptions, json_option, principal_option, profile_option, wait_option
 
 MAX_BYTES = 1024 * 1024
@@ -14,6 +15,12 @@ MAX_BYTES = 1024 * 1024
 @profile_option
 @principal_option
 @click.option(
+    "--flow",
+    metavar="ID",
+    shell_complete=completing.abilities,
+    help="Take the request to this flow of the charter, without choosing a skill.",
+)
+@click.option(
     "--mode",
     type=click.Choice(("interactive", "autofix", "report-only", "headless")),
     default="interactive",
@@ -23,7 +30,13 @@ MAX_BYTES = 1024 * 1024
 @json_option
 @click.pass_obj
 def command(
-    options: GlobalOptions, prompt: tuple[str, ...], profile: str | None, principal: str | None, mode: str, wait: float
+    options: GlobalOptions,
+    prompt: tuple[str, ...],
+    profile: str | None,
+    principal: str | None,
+    flow: str | None,
+    mode: str,
+    wait: float,
 ) -> int:
     """Take a request through hooks, skill and roles to an answer; PROMPT may be `-` for standard input.
 
@@ -33,7 +46,7 @@ def command(
 
     text = _text(prompt)
     begin = session_starter("run", principal, wait, mode)
-    return execute(options, begin, lambda session: reply_ending(session.run(text)), profile=profile)
+    return execute(options, begin, lambda session: reply_ending(session.run(text, flow)), profile=profile)
 
 
 def _text(words: tuple[str, ...]) -> str:

@@ -127,7 +127,7 @@ DAMAGES = {
     "a first line of zeroes": lambda raw: b"\0" * raw.index(b"\n") + raw[raw.index(b"\n") :],
     "a first line that was cut": lambda raw: raw[40:],
     "a line before it": lambda raw: NOTES + raw,
-    "a megabyte before it": lambda raw: b"\n" * (1 << 20) + raw,
+    "a megabyte before it": lambda raw: (b"\n" * 64 + b"x" * 960) * 1024 + b"\n" + raw,
     "a first byte that flipped": lambda raw: b"\x7f" + raw[1:],
     "other line ends": lambda raw: raw.replace(b"\n", b"\r\n"),
 }

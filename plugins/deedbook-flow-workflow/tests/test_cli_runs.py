@@ -34,6 +34,34 @@ def test_run_ends_with_the_verdict_and_status_shows_how_it_got_there(shop):
     assert "check begins with look" in shop.here("replay", "last", status=0).out
 
 
+@pytest.mark.parametrize(
+    ("edits", "state", "status"),
+    [
+        ([], "HALTED", 1),
+        ([("phases/settle.md", "artifact: lesson\n", "")], "COMPLETED", 0),
+        ([("phases/look.md", "p0_unresolved > 10", "p0_unresolved == 0")], "FAILED", 1),
+    ],
+    ids=["halted", "done", "abort"],
+)
+def test_exit_status_tells_done_from_the_other_verdicts(shop, edits, state, status):
+    """It is the same for `workflow run`, `run --flow` and `call`."""
+    (shop.path / "page.md").write_text("hello\n")
+    for name, old, new in edits:
+        file = shop.path / ".system/workflows" / name
+        file.write_text(file.read_text().replace(old, new))
+    for words in (
+        ("workflow", "run", "check", "check page.md"),
+        ("run", "--flow", "workflow/check", "check page.md"),
+        ("call", "workflow/check", "request=check page.md"),
+    ):
+        told = shop.here(*words, "--json", status=status).json
+        assert (told["state"], told["ok"]) == (state, status == 0), words
+
+
+def test_run_refuses_a_flow_that_cannot_answer(shop):
+    assert "'file-read' is no flow that keeps a context" in shop.here("run", "--flow", "file-read", "x", status=1).err
+
+
 def test_sealed_parts_are_shown_by_their_size(shop):
     """A reason with a card number is sealed in the ledger, and the status shows that."""
     shop.configure("profile: local\n", "profile: local\nseal: [{detect: card}]\n")

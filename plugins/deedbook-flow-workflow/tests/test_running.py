@@ -8,6 +8,9 @@ import pytest
 from cycles import document, finding, write_cycle, write_persona, write_policy
 
 from deedbook import ALLOW, Err, Failed, deny, transform
+from deedbook.format.folds import fold
+from deedbook.format.reader import read
+from deedbook_inspect.replaying.cycles import CycleFold
 
 A, B = "reviewer-ada", "reviewer-ben"
 CLEAN = "review_aggregate.p0_unresolved == 0"
@@ -83,6 +86,13 @@ def test_cycle_goes_through_its_phases_and_is_done(desk):
     assert {each.parent for each in desk.events() if each.type.startswith("workflow.")} == {
         span_of(desk, "workflow/check")
     }
+
+
+def test_artifacts_of_the_run_state_their_schemas(desk):
+    write_cycle(desk, phase("first"), phase("second"))
+    context = run(desk)
+    stated = [context.clarification, context.plan, context.report, context.verification]
+    assert [each["schema_version"] for each in stated] == ["v1"] * 4
 
 
 def test_personas_work_side_by_side_each_under_its_own_skill(desk, says):
@@ -248,8 +258,13 @@ def test_refused_start_begins_nothing(desk):
     write_cycle(desk, phase("first"))
     error = run(desk)
     assert (error.code, error.message) == ("GATE_DENIED", "WorkflowStart: not on Fridays")
-    assert workflow_events(desk) == []
+    assert workflow_events(desk) == [
+        ("aborted", {"cycle_id": "check", "reason": "GATE_DENIED: WorkflowStart: not on Fridays"})
+    ]
     assert "run.branch" not in desk.types()
+    assert desk.verify().sound
+    [cycle] = fold(CycleFold(), read(desk.ledger()))
+    assert (cycle.cycle, cycle.phase, cycle.verdict) == ("check", None, "abort")
 
 
 def test_hook_may_change_the_request_and_nothing_else(desk, says):

@@ -194,9 +194,9 @@ def test_redact_takes_nothing_but_digits_and_what_separates_them(text):
     "piece",
     ["1", "1 ", "1- ", "123 ", "1234 ", "4111111111111111 ", "1234567890123 ", "999999-", "1    ", "-"],
 )
-def test_redact_of_a_megabyte_ends_soon(piece):
+def test_redact_of_a_long_text_ends_soon(piece):
     """Each of these would run for minutes if the work were quadratic."""
-    left = redact(piece * (1_000_000 // len(piece)))
+    left = redact(piece * (250_000 // len(piece)))
     assert not re.search(r"(?<!\d)\d{16}(?!\d)", left)
 
 

@@ -124,11 +124,15 @@ def test_pointers_and_devices_are_no_foreign_paths(house, catalogue):
 def test_cycle_is_named_by_its_own_id_and_not_by_that_of_its_ability(house, catalogue):
     front = "schema_version: v1\nid: ID\nphases: [house-look]\nentry_phase: house-look"
     cycles = {f"workflows/cycles/{name}.md": f"---\n{front.replace('ID', name)}\n---\n" for name in ("house-a", "b")}
-    look = '---\nschema_version: v1\nid: house-look\nadvance_signal: "true"\n---\n'
-    review = packfiles.SETTINGS + "      review: {summary: Review., handler: {flow: review}}\n"
-    packfiles.write(house, {**cycles, "workflows/phases/house-look.md": look, "pack.test.yaml": review})
+    look = '---\nschema_version: v1\nid: house-look\nadvance_signal: "true"\nartifact: lesson\n---\n'
+    lesson = "---\nschema_version: v1\nid: lesson\npattern: a.md\nfolder: reports\nschema: learning_v1\n---\n"
+    own = "      review: {summary: Review., handler: {flow: review}}\n"
+    review = packfiles.SETTINGS + own + "      file-write: {summary: Write., handler: {tool: file-write}}\n"
+    more = {"phases/house-look.md": look, "artifacts/lesson-template.md": lesson}
+    cycles |= {f"workflows/{name}": text for name, text in more.items()}
+    packfiles.write(house, {**cycles, "pack.test.yaml": review})
     noted = [each.partition(": ")[2] for each in check(house, catalogue) if "no prefix" in each]
-    assert [each.partition(" has")[0] for each in noted] == ['"b"']
+    assert noted == ['"b" has no prefix of its own; another pack may use it too: call it house-b']
 
 
 def test_rules_without_any_ability_to_be_about_are_noted(house, catalogue):

@@ -1,5 +1,7 @@
 """The rules for the cycles of workflows in one session: each begins once, goes from phase to phase, and ends once.
 
+A cycle that a hook of ``WorkflowStart`` refuses has ``workflow.aborted`` and nothing else.
+
 The events of a cycle stand under the ``flow.call`` of its run. The check is independent of the writer. Where a payload
 was excised, values that it would hold are not compared.
 """
@@ -15,7 +17,8 @@ from deedbook.contract import Object
 STARTED: Final = "workflow.started"
 ADVANCED: Final = "workflow.phase_advanced"
 GATED: Final = "workflow.policy_gated"
-ENDS: Final = frozenset({"workflow.completed", "workflow.aborted"})
+ABORTED: Final = "workflow.aborted"
+ENDS: Final = frozenset({"workflow.completed", ABORTED})
 CHECK: Final = "policy.check"
 ABOUT: Final = frozenset({STARTED, ADVANCED, GATED, *ENDS, "flow.result", "flow.error"})
 """The event types that these rules check; the checks of subjects are given to `WorkflowRules.add_check`."""
@@ -62,6 +65,9 @@ class WorkflowRules:
             yield from self._start(above, said)
             return
         cycle = self._cycles.get(above)
+        if cycle is None and kind == ABORTED:
+            self._cycles[above] = _CycleState(said.get("cycle_id"), None, kind)
+            return
         if cycle is None:
             yield f"{kind} without a {STARTED} before it in the same run"
             return
@@ -77,8 +83,11 @@ class WorkflowRules:
             cycle.end = kind
 
     def _start(self, run: bytes, said: Object) -> Iterator[str]:
-        if run in self._cycles:
-            yield f"a second {STARTED} in the same run"
+        known = self._cycles.get(run)
+        if known is not None:
+            yield (
+                f"{STARTED} after {known.end} of the same cycle" if known.end else f"a second {STARTED} in the same run"
+            )
         self._cycles[run] = _CycleState(said.get("cycle_id"), said.get("entry_phase"))
 
     def _advance(self, cycle: _CycleState, said: Object) -> Iterator[str]:

@@ -135,6 +135,9 @@ def _duplicate_names(cases: Iterable[Case]) -> Iterator[DomainError]:
 
 def run_case(bindings: Bindings, case: Case, *, hooks: bool = False) -> CaseResult:
     """Judge a case. With *hooks*, pure hooks run too."""
+    unread = _find_unread_fact(bindings, case)
+    if unread:
+        return CaseResult(case=case, got="", reason="", decided_by={}, problem=unread)
     if case.subject:
         return _run_subject(bindings, case)
     unknown = _unknown(bindings, case)
@@ -207,6 +210,13 @@ def _facts(case: Case) -> dict[str, Any]:
         "context.state": None,
     }
     return {**start, **case.facts}
+
+
+def _find_unread_fact(bindings: Bindings, case: Case) -> str:
+    """Return why a fact of a feature in a case is wrong: nothing reads it; empty if all are read."""
+    given = empty_facts(case.facts)
+    name = next((name for name in given if name not in bindings.reads), None)
+    return "" if name is None else f"no policy and no hook reads the fact {name!r}{suggest(name, bindings.reads)}"
 
 
 def _unknown(bindings: Bindings, case: Case) -> str:

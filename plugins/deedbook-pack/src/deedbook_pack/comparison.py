@@ -56,7 +56,8 @@ def compare_packs(
     """Compare two versions of a pack in the workspace at *root*, or in a scratch workspace where it is ``None``.
 
     The calls and subjects in *ledgers* are judged under both, and those with two different decisions are changes; so a
-    change that is due to something else is not counted. Raises `DeedbookError` where the workspace does not compile with one.
+    change that is due to something else is not counted. Raises `DeedbookError` where the workspace does not compile
+    with one.
     """
     decisions, sessions = WhatIf(limit), 0
     with ExitStack() as held:

@@ -158,8 +158,10 @@ def _common_names(scratch: Scratch, own: Mapping[str, Mapping[str, Source]]) -> 
     for section in _SECTIONS:
         for declared, source in own[section].items():
             name = _id_in_file(source, declared)
+            if not declared.endswith(name):
+                continue  # an ability that a workflow file brings along, and that all packs share
             if not any(name == space or name.startswith((f"{space}-", f"{space}/")) for space in spaces):
-                joint = "/" if section == "abilities" else "-"
+                joint = "/" if section == "abilities" and name == declared else "-"
                 why = (
                     f'"{name}" has no prefix of its own; another pack may use it too: call it {spaces[0]}{joint}{name}'
                 )

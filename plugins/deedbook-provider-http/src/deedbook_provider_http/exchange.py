@@ -6,7 +6,9 @@ JSON that intake refuses, and none of their objects has to leave the provider.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cache
 from typing import Final
 
 import httpx2
@@ -54,7 +56,7 @@ class Exchange:
         limit = httpx2.Timeout(min(seconds, SILENCE), connect=min(seconds, CONNECT))
         try:
             async with asyncio.timeout(min(seconds, LONGEST)):
-                inner = httpx2.AsyncHTTPTransport(trust_env=False)
+                inner = httpx2.AsyncHTTPTransport(verify=_trust(), trust_env=False)
                 transport = _Guarded(inner, self, httpx2.URL(endpoint.base_url))
                 async with httpx2.AsyncClient(
                     transport=transport, trust_env=False, follow_redirects=False, timeout=limit
@@ -70,6 +72,12 @@ class Exchange:
         if self.ended and self.status is not None:
             raise refused(self.status, self.answer_headers, _error_body(bytes(self.body)))
         raise Trouble(f"{endpoint.base_url}: the SDK sent nothing, or did not read the answer")
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Return the certificates that the system trusts, read once: reading them takes longer than a whole request."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 def read_json(raw: bytes, why: str) -> Json:

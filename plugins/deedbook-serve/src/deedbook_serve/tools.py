@@ -31,6 +31,13 @@ _SHARED_ABILITIES: Final[Mapping[str, Object]] = MappingProxyType(
         },
     }
 )
+PROGRAM: Final = "program"
+"""The kind of a client that is a program with tools of its own, not a coding agent."""
+_PROGRAM_TOOL: Final[Object] = {"summary": "A tool of the program, as the workspace declares it.", "effects": "write"}
+_PROGRAM_UNKNOWN: Final[Object] = {
+    **_SHARED_ABILITIES[OTHER],
+    "summary": "A tool that the program has and nobody declared.",
+}
 _DEFAULT: Final[Object] = {"summary": "A tool of the agent's, as the workspace declares it.", "effects": "write"}
 
 
@@ -41,27 +48,44 @@ def get_agent_kind(client: ClientSource) -> str:
 
 def build_abilities(client: ClientSource) -> Iterator[AbilitySource]:
     """Yield the abilities of a client that is a supported coding agent; yield none for any other client."""
+    if client.kind == PROGRAM:
+        yield from _program_abilities(client)
+        return
     agent = find_agent(get_agent_kind(client))
     if agent is None:
         return
     for tool in sorted({*agent.tools, *client.tools} - _SHARED_ABILITIES.keys()):
         yield _ability(client, tool, {**_DEFAULT, **agent.tools.get(tool, {})})
-    tags = ["approval-gate", ASK_BY_DEFAULT] if client.unknown_tools == "ask" else []
+    tags = _unknown_tags(client)
     for name in (OTHER, *((MCP,) if agent.mcp else ())) if client.unknown_tools != "deny" else ():
         yield _ability(client, name, {**_SHARED_ABILITIES[name], "tags": tags})
 
 
+def _program_abilities(client: ClientSource) -> Iterator[AbilitySource]:
+    """Yield the abilities of a program that calls its own tools (`deedbook.guard`)."""
+    for tool in sorted({*client.tools} - {OTHER}):
+        yield _ability(client, tool, _PROGRAM_TOOL)
+    if client.unknown_tools != "deny":
+        yield _ability(client, OTHER, {**_PROGRAM_UNKNOWN, "tags": _unknown_tags(client)})
+
+
+def _unknown_tags(client: ClientSource) -> list[str]:
+    return ["approval-gate", ASK_BY_DEFAULT] if client.unknown_tools == "ask" else []
+
+
 def find_problems(client: ClientSource) -> Iterator[tuple[str, str]]:
     """Yield the faults of a workspace's declaration of a client: a JSON pointer into it, and a message."""
+    if client.kind == PROGRAM:
+        if client.tools.get(OTHER, {}).get("effects", "write") in ("none", "read"):
+            yield f"/tools/{OTHER}/effects", "effects of unknown tools are at least write; they may be raised"
+        return
     agent = find_agent(get_agent_kind(client))
     if agent is None:
         if client.kind is not None:
             from .agents import list_agents  # noqa: PLC0415 - only needed for a message
 
-            yield (
-                "/kind",
-                f"{client.kind!r} is no coding agent that is known here; known are {', '.join(list_agents())}",
-            )
+            known = ", ".join((*list_agents(), PROGRAM))
+            yield "/kind", f"{client.kind!r} is no coding agent that is known here; known are {known}"
         if client.tools:
             yield "/tools", "tools are said of a coding agent that is known here; name it with kind:"
         return

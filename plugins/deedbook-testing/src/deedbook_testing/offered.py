@@ -37,26 +37,28 @@ class OfferedDistribution(importlib_metadata.Distribution):
 
 
 class InstalledDistribution(importlib_metadata.Distribution):
-    """An installed distribution whose entry points are parsed once."""
+    """An installed distribution whose metadata is read and parsed once."""
 
     def __init__(self, found: Any) -> None:
         self._found = found
         self._path = getattr(found, "_path", None)  # discovery tells by it what hides what
+        self._texts: dict[str, str | None] = {}
 
     @cached_property
     def entry_points(self) -> Any:
         """What it offers."""
         return self._found.entry_points
 
-    @property
+    @cached_property
     def _normalized_name(self) -> str:
         name: str = self._found._normalized_name  # noqa: SLF001 - discovery takes it, since parsing takes far longer
         return name
 
     def read_text(self, filename: str) -> str | None:
         """Return a metadata file."""
-        text: str | None = self._found.read_text(filename)
-        return text
+        if filename not in self._texts:
+            self._texts[filename] = self._found.read_text(filename)
+        return self._texts[filename]
 
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
         """Return where a file of the distribution is."""

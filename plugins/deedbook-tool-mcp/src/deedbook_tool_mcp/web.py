@@ -3,8 +3,11 @@
 Answers pass the kernel's intake before the SDK sees them, and are not compressed, so that their size is known.
 """
 
+import os
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Final
 
 import httpx2
@@ -17,6 +20,7 @@ CONNECTING: Final = 30.0
 READING: Final = 3600.0
 """Seconds between two bytes of an answer; the call has its own limit."""
 _PLAIN: Final = {"accept-encoding": "identity"}
+_CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
 
@@ -25,12 +29,18 @@ _JSON: Final = "application/json"
 async def open_streams(url: str, headers: Mapping[str, str]) -> AsyncIterator[tuple[Any, Any]]:
     """Yield the streams of messages from the server at *url* and to it."""
     limits = httpx2.Timeout(CONNECTING, read=READING)
-    transport = CheckedTransport(httpx2.AsyncHTTPTransport())
+    transport = CheckedTransport(httpx2.AsyncHTTPTransport(verify=_trust(*map(os.environ.get, _CERTIFICATES))))
     async with (
         httpx2.AsyncClient(transport=transport, headers={**headers, **_PLAIN}, timeout=limits, trust_env=False) as http,
         streamable_http_client(url, http_client=http, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
         yield streams[0], streams[1]
+
+
+@cache
+def _trust(*_certificates: str | None) -> ssl.SSLContext:
+    """Return the certificates to trust, read once: reading them takes longer than a whole request."""
+    return httpx2.create_ssl_context()
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):

@@ -174,7 +174,8 @@ def _print(cycle: dict[str, Any]) -> None:
 
     verdict = show(cycle["verdict"] or f"open, {cycle['state']}")
     visited = " → ".join(map(show, cycle["visited"]))
-    say(plain(f"{show(cycle['cycle'])}  {verdict}  in {show(cycle['phase'])}, through {visited}"))
+    where = f"in {show(cycle['phase'])}, through {visited}" if cycle["visited"] else "before its first phase"
+    say(plain(f"{show(cycle['cycle'])}  {verdict}  {where}"))
     if cycle["reason"]:
         say(plain(f"  reason: {show(cycle['reason'])}"))
     table(

@@ -49,7 +49,8 @@ class ChooseCycle:
             raise Failed("NOT_AVAILABLE", f"no skill and no lead named a cycle for this prompt; cycles: {known}")
         context = run.context
         context.clarify({**directive, "schema_version": "v1"})  # a clarification_v1, whatever the directive is
-        context.plan({"steps": [{"id": ability, "description": f"Run {ability}", "depends_on": []}]})
+        steps = [{"id": ability, "description": f"Run {ability}", "depends_on": []}]
+        context.plan({"steps": steps, "risks": [], "needs_advisor": False, "schema_version": "v1"})
         context.begin_execution()
         _end_as(context, run.read_context(run.call(ability, {"prompt": args["prompt"]})), ability)
 
@@ -96,7 +97,7 @@ def _check(cycle: str, cycles: Object) -> str:
 def _end_as(context: Any, inner: Any, ability: str) -> None:
     if inner.state == "COMPLETED":
         context.verify({**inner.report, "steps_completed": [ability]})
-        context.complete({"verdict": "pass"})
+        context.complete({"verdict": "pass", "schema_version": "v1"})
     elif inner.state == "NEEDS_HUMAN":
         context.need_human(inner.reply)
     else:

@@ -1,6 +1,6 @@
 """The run of a cycle: one phase after the other, until a signal, a bound, a hook or the last phase ends it.
 
-1. Hooks of ``WorkflowStart`` are asked; ``workflow.started`` is recorded.
+1. Hooks of ``WorkflowStart`` are asked; ``workflow.started`` is recorded, or ``workflow.aborted`` if they refuse.
 2. A phase runs: its personas side by side, their findings are merged, policies decide in order.
 3. ``halt_signal`` aborts; ``exit_conditions.done`` ends; with ``advance_signal`` the cycle goes on: hooks of
    ``PhaseAdvance`` are asked, ``workflow.phase_advanced`` is recorded, and the next phase runs.
@@ -70,7 +70,7 @@ class CycleRun:
 
     def go(self, request: str) -> None:
         """Take *request* through the phases."""
-        self._request = self._begin(request)
+        self._request = self._begin(self._ask_to_start(request))
         try:
             ending = self._run_phases()
         except Failed as failure:
@@ -82,7 +82,17 @@ class CycleRun:
 
     # --- begin and end ------------------------------------------------------------------------------------------------
 
-    def _begin(self, request: str) -> str:
+    def _ask_to_start(self, request: str) -> str:
+        """Return the request as hooks left it; a refusal is recorded, and raised as `Failed`."""
+        try:
+            return self._fire_start(request)
+        except Failed as failure:
+            if failure.code in ("GATE_DENIED", "SCHEMA_VIOLATION"):
+                reason = f"{failure.code}: {failure}"[:_LONGEST]
+                self._run.record(ABORTED, {"cycle_id": self._cycle.id, "reason": reason})
+            raise
+
+    def _fire_start(self, request: str) -> str:
         run, cycle = self._run, self._cycle
         subject = {"cycle_id": cycle.id, "session_id": run.session, "mode": run.mode, "request": request}
         left = run.fire("WorkflowStart", subject)
@@ -92,13 +102,18 @@ class CycleRun:
             raise Failed(
                 "SCHEMA_VIOLATION", f"a hook of WorkflowStart changed {what}; it may change the text of request"
             )
+        return str(left["request"])
+
+    def _begin(self, request: str) -> str:
+        run, cycle = self._run, self._cycle
         context = run.context
-        context.clarify({"intent": left["request"], "cycle_id": cycle.id, "schema_version": "v1"})
-        context.plan({"steps": [self._describe(self._definition.phases[name]) for name in cycle.phases]})
+        context.clarify({"intent": request, "cycle_id": cycle.id, "schema_version": "v1"})
+        steps = [self._describe(self._definition.phases[name]) for name in cycle.phases]
+        context.plan({"steps": steps, "risks": [], "needs_advisor": False, "schema_version": "v1"})
         context.begin_execution()
         self._started = run.now()
         run.record(STARTED, {"cycle_id": cycle.id, "session_id": run.session, "entry_phase": cycle.entry_phase})
-        return str(left["request"])
+        return request
 
     def _record_end(self, ending: Ending) -> None:
         cycle = self._cycle.id
@@ -116,7 +131,7 @@ class CycleRun:
             done = list(dict.fromkeys(visited))
             report = {"output": text, "steps_completed": done, "tool_calls_made": [], "schema_version": "v1"}
             context.verify(report)
-            context.complete({"verdict": "pass", "reason": ending.reason})
+            context.complete({"verdict": "pass", "reason": ending.reason, "schema_version": "v1"})
         elif ending.verdict == HALTED:
             context.halt(f"halted: {ending.reason}"[:_LONGEST])
         else:

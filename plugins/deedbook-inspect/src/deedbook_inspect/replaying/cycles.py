@@ -13,8 +13,8 @@ _FAMILY = "workflow."
 class Cycle:
     """A cycle: the span of its *run*, its id, its present or last *phase*, and the *visited* phases in order.
 
-    The *verdict* is ``None`` as long as the cycle runs; *reason* is that of an abort. *gated* counts the decisions of
-    policies by their outcome.
+    One that was refused at its start has no phase. The *verdict* is ``None`` as long as the cycle runs; *reason* is that
+    of an abort. *gated* counts the decisions of policies by their outcome.
     """
 
     run: str
@@ -47,6 +47,9 @@ class CycleFold:
             state.append(Cycle(run, said.get("cycle_id"), phase, [phase]))
             return state
         cycle = next((each for each in reversed(state) if each.run == run), None)
+        if cycle is None and event.type == "workflow.aborted":
+            cycle = Cycle(run, said.get("cycle_id"), None, [])
+            state.append(cycle)
         if cycle is None:
             return state
         if event.type == "workflow.phase_advanced":

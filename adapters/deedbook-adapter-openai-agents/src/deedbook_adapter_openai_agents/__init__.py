@@ -1,0 +1,25 @@
+"""Govern the tools of OpenAI Agents SDK agents: `govern` takes an agent and returns the hooks to run it with."""
+
+from typing import Any, Final
+
+from deedbook_guard import Guard, check_framework
+
+LEAST: Final = "0.24"
+BELOW: Final = "0.25"
+"""The versions of openai-agents that this adapter is tested with."""
+
+__all__ = ["govern"]
+
+
+def govern(guard: Guard, agent: Any) -> Any:
+    """Govern *agent* and every agent that it can hand over to; return the hooks for ``Runner.run(agent, …, hooks=…)``.
+
+    The agents get governed copies of their tools; calling it again governs only new ones. Raises `BindingError` for
+    what cannot be governed, and if the installed SDK is missing or of another version than the tested ones.
+    """
+    check_framework("openai-agents", LEAST, BELOW, adapter="deedbook-adapter-openai-agents")
+    from .governance import Governance  # noqa: PLC0415 - the framework is imported when it is used
+
+    governance = Governance(guard)
+    governance.govern(agent)
+    return governance

@@ -1,0 +1,116 @@
+"""The adapter for Pydantic AI, with real agents and a fake model."""
+
+import asyncio
+
+import pytest
+from deedbook_adapter_pydantic_ai import govern
+from pydantic_ai import Agent, DeferredToolRequests, ModelRetry
+from pydantic_ai.messages import ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+
+from deedbook import guard
+from deedbook.format.reader import read
+from deedbook_testing.adapters import AdapterContract
+
+
+def fake(turns):
+    """Return a model that answers with the calls of each turn, then with ``done``."""
+    left = [list(turn) for turn in turns]
+
+    def answer(_messages, _info):
+        if not left:
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(parts=[ToolCallPart(name, dict(args)) for name, args in left.pop(0)])
+
+    async def stream(_messages, _info):
+        if not left:
+            yield "done"
+            return
+        for number, (name, args) in enumerate(left.pop(0)):
+            text = "{" + ", ".join(f'"{key}": "{value}"' for key, value in args.items()) + "}"
+            yield {number: DeltaToolCall(name=name, json_args=text)}
+
+    return FunctionModel(answer, stream_function=stream)
+
+
+def told(result):
+    """Return what tools told the model."""
+    parts = [part for message in result.all_messages() for part in message.parts]
+    return "\n".join(str(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart))
+
+
+class TestContract(AdapterContract):
+    """What every adapter must hold."""
+
+    retry_error = ModelRetry
+
+    def agent(self, governed, tools, turns):
+        return Agent(fake(turns), tools=list(tools.values()), capabilities=[govern(governed)])
+
+    def team(self, governed, tools, turns):
+        inner = self.agent(governed, tools, turns)
+
+        async def delegate(text: str) -> str:
+            """Let another agent work."""
+            return str((await inner.run(text)).output)
+
+        return self.agent(governed, {"delegate": delegate}, [[("delegate", {"text": "go"})]])
+
+    async def run(self, agent):
+        return told(await agent.run("go"))
+
+    async def stream(self, agent):
+        async with agent.run_stream("go") as result:
+            async for _ in result.stream_text():
+                pass
+            return told(result)
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """Give the guard of a workspace that asks a person about unknown tools."""
+    (tmp_path / ".system").mkdir()
+    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: ask}}\n"
+    (tmp_path / ".system/deedbook.yaml").write_text(text)
+    with guard("crew", workspace=tmp_path) as governed:
+        yield governed
+
+
+def test_call_that_needs_a_person_pauses_the_run(asking):
+    """A resumed run is judged again: the framework's own yes is no signed approval."""
+    done = []
+
+    def send(text: str) -> str:
+        done.append(text)
+        return text
+
+    agent = Agent(
+        fake([[("send", {"text": "a"})]]), tools=[send], capabilities=[govern(asking, pause=True)],
+        output_type=[str, DeferredToolRequests],
+    )  # fmt: skip
+    result = asyncio.run(agent.run("go"))
+    assert isinstance(result.output, DeferredToolRequests)
+    (call,) = result.output.approvals
+    assert result.output.metadata[call.tool_call_id]["approval"]
+    from pydantic_ai import DeferredToolResults
+
+    yes = DeferredToolResults(approvals={call.tool_call_id: True})
+    again = asyncio.run(agent.run(message_history=result.all_messages(), deferred_tool_results=yes))
+    assert isinstance(again.output, DeferredToolRequests)
+    assert done == []
+
+
+def test_usage_of_the_model_is_recorded(asking):
+    asyncio.run(Agent(fake([]), capabilities=[govern(asking)]).run("go"))
+    asking.close()
+    (place,) = (asking.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
+    (said,) = [event.payload["said"] for event in read(place) if event.payload.get("event") == "ModelResponse"]
+    assert said["usage"]["output_tokens"] > 0
+
+
+def test_version_that_is_not_tested_is_refused(asking, monkeypatch):
+    from deedbook.format.errors import BindingError
+
+    monkeypatch.setattr("deedbook_adapter_pydantic_ai.BELOW", "2.0")
+    with pytest.raises(BindingError, match="is tested with pydantic-ai-slim"):
+        govern(asking)

@@ -1,0 +1,71 @@
+"""The values of a program as JSON: what a policy judges and the ledger records."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Final
+from uuid import UUID
+
+from deedbook.format import canonical
+from deedbook.format.errors import DeedbookError, recordable
+
+_NATIVE: Final = (str, int, float, bool, type(None))
+_TIMES: Final = (datetime, date, time)
+_AS_TEXT: Final = (PurePath, UUID, Decimal, *_TIMES)
+_MAX_TEXT: Final = 2000
+
+
+def as_json(value: Any, depth: int = 64) -> Any:
+    """Return *value* as JSON.
+
+    Numbers, texts, lists and objects stay as they are, also where intake refuses them later (such as NaN). Dataclasses,
+    models with ``model_dump`` and common types of the standard library become their JSON form. Any other object becomes
+    ``{"type": …, "text": …}``, which says that the value itself is not recorded.
+    """
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, _NATIVE):
+        return value
+    if depth <= 0:
+        return _as_text(value)
+    if isinstance(value, Mapping):
+        return {str(name): as_json(each, depth - 1) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each, depth - 1) for each in value]
+    if isinstance(value, _AS_TEXT):
+        return value.isoformat() if isinstance(value, _TIMES) else str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: as_json(getattr(value, each.name), depth - 1) for each in fields(value)}
+    return _as_model(value, depth)
+
+
+def recorded_result(value: Any) -> Any:
+    """Return the result of a tool as JSON that the ledger accepts; the effect has happened, so nothing is refused."""
+    made = as_json(value)
+    try:
+        canonical.admit(made)
+    except DeedbookError as problem:
+        return {**_as_text(value), "refused": recordable(problem.error.message)}
+    return made
+
+
+def _as_model(value: Any, depth: int) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        try:
+            return as_json(dump(mode="json"), depth - 1)
+        except Exception:  # noqa: BLE001 - a model that cannot be dumped is recorded as text
+            return _as_text(value)
+    return _as_text(value)
+
+
+def _as_text(value: Any) -> dict[str, Any]:
+    kind = type(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the type is recorded all the same
+        text = ""
+    return {"type": f"{kind.__module__}.{kind.__qualname__}", "text": recordable(text, _MAX_TEXT)}

