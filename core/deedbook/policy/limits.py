@@ -22,6 +22,7 @@ Access: TypeAlias = Literal["read", "write", "list"]
 
 _MEMBERS: Final = ("abilities", "forbidden", "reads", "writes")
 _SHOWN: Final = 5
+_LONGEST: Final = 100
 
 
 @attrs.frozen(eq=False)
@@ -96,7 +97,7 @@ class BranchLimits:
     @property
     def why(self) -> str:
         """The name of these limits in denials."""
-        return f"the limits of branch {self.branch!r}"
+        return f"the limits of branch {self.branch[:_LONGEST]!r}"
 
     @property
     def has_files(self) -> bool:
@@ -249,4 +250,4 @@ def _paths_in(value: Any) -> Sequence[Any]:
 
 def _shown(globs: Sequence[str]) -> str:
     more = f" and {len(globs) - _SHOWN} more" if len(globs) > _SHOWN else ""
-    return f"{', '.join(globs[:_SHOWN])}{more}" if globs else "nothing"
+    return f"{', '.join(each[:_LONGEST] for each in globs[:_SHOWN])}{more}" if globs else "nothing"
