@@ -67,6 +67,7 @@ def _catalogue() -> Catalogue:
         ("deedbook.flows", "workflow-artifact", "deedbook_flow_workflow.running.artifact_flow:WriteArtifact"),
         ("deedbook.policy_kinds", "rules", "deedbook_policy_standard.rules:Rules"),
         ("deedbook.tools", "echo", "deedbook_tool_standard.echo:Echo"),
+        ("deedbook.tools", "file-write", "deedbook_tool_standard.writing:FileWrite"),
     ]
     return discover([InstalledDistribution("deedbook-flow-workflow", points)])
 
@@ -75,6 +76,7 @@ def _write_workspace(root: Path, cycles: int) -> None:
     """Write a workspace with that many cycles, each with files of its own."""
     abilities = {
         "echo": {"summary": "Echo a text back.", "handler": {"tool": "echo"}},
+        "file-write": {"summary": "Write a file.", "handler": {"tool": "file-write"}},
         "review": {"summary": "Review.", "handler": {"flow": "review"}},
     }
     (root / ".system").mkdir(parents=True)

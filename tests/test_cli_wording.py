@@ -19,7 +19,7 @@ for name in ("deedbook.cli.call", "deedbook.cli.execution", "deedbook_author.com
              "deedbook_author.commands.init", "deedbook_author.starter"):
     importlib.import_module(name)
 import deedbook_tool_standard.echo
-import decimal, graphlib, json, pathlib, uuid
+import decimal, graphlib, json, jsonschema_rs, pathlib, sysconfig, uuid
 discover()
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:

@@ -259,7 +259,7 @@ class _Loader:
             if each.id in known and _has_id(each):
                 self._report_duplicate(section, each.id, known[each.id], each.origin)
             elif each.id in known:
-                why = f'"{each.id}" is the id of what the file {each.place} makes; choose another for this one'
+                why = f'"{each.id}" is also made by {each.place}; choose another id for this one'
                 self._refuse("SOURCE_INVALID", why, known[each.id].place)
             known[each.id] = each
 

@@ -60,7 +60,7 @@ FAULTS = {
     "an own ability named as the writer of artifacts": (
         replaced(".system/deedbook.yaml", "  file-write:", "  workflow-artifact:\n    summary: Own.\n"
                  "    handler: {tool: file-write}\n  file-write:"),
-        ".system/deedbook.yaml:7", f'"workflow-artifact" is the id of what the file {LESSON}:3 makes; choose another',
+        ".system/deedbook.yaml:7", f'"workflow-artifact" is also made by {LESSON}:3; choose another',
     ),
     "unknown flow": (
         replaced(LOOK, "advance", "flow: reveiw\nadvance"), f"{LOOK}:5:7", "flow: reveiw is not declared; did you mean",

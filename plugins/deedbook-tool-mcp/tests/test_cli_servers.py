@@ -103,7 +103,7 @@ def test_add_that_would_leave_a_fault_is_taken_back(shop):
     before = SETTINGS + "abilities: {it/say: {summary: x, handler: {tool: echo}}}\n"
     shop.system("deedbook.yaml", before)
     ran = shop.here("mcp", "add", "it", "--yes", *shop.command, status=1)
-    assert '"it/say" is also in' in ran.err
+    assert '"it/say" is also made by' in ran.err
     assert (shop.settings, shop.listing.exists()) == (before, False)
 
 

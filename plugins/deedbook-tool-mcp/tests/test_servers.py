@@ -166,7 +166,7 @@ def test_names_of_other_abilities_are_no_servers(place, name):
 
 def test_ability_with_the_id_of_a_tool_names_both_places(place):
     root = place(more="abilities: {it/say: {summary: x, handler: {tool: echo}}}\n")
-    assert any('"it/say" is also in .system/deedbook.yaml:4' in each for each in faults(root))
+    assert any('"it/say" is also made by .system/deedbook.yaml:' in each for each in faults(root))
 
 
 # --- what a change means ----------------------------------------------------------------------------------------------
