@@ -297,8 +297,15 @@ def test_files_in_memory_have_limits(call):
 
 
 def test_files_in_memory_count_as_memory(fails):
-    big = "with open('/workspace/big', 'wb') as file:\n    for _ in range(200): file.write(bytes(1 << 20))\n"
-    error = fails(big, limits={"memory_mb": 64})
+    error = fails(
+        """
+        import time
+        with open("/workspace/big", "wb") as file:
+            for _ in range(200): file.write(bytes(1 << 20))
+        time.sleep(20)
+        """,
+        limits={"memory_mb": 64},
+    )
     assert error.code == "SANDBOX_LIMIT", error
 
 
