@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True, scope="session")
 def no_keys_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the private keys of whoever runs the tests out of them."""
+    """Keep the tests away from the private keys of the user who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield

@@ -42,7 +42,7 @@ def run(plan: Plan) -> Iterator[Line]:
 
 @contextmanager
 def _answering(folder: Path) -> Iterator[None]:
-    """Answer at the bridge's socket in a folder, with the same words to everybody."""
+    """Answer at the bridge's socket in a folder, with the same words for every client."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(folder / client.SOCKET))
         server.listen()

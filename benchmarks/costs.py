@@ -120,7 +120,7 @@ def _computing() -> dict[str, tuple[Any, ...]]:
 
 
 def _waiting() -> dict[str, tuple[Any, ...]]:
-    """Return the choices for which somebody waits: for the disk, another thread, another process."""
+    """Return the choices that make a caller wait: for the disk, another thread, another process."""
     return {
         "plain": (_with(),),
         "boundary, writing": (_with(profiles={"bench": {"durability": "boundary"}}, effects="write"),),

@@ -86,7 +86,7 @@ def ask(made: Session) -> Work:
 
 
 def through_pluggy(made: Session, strangers: int = 0) -> Work:
-    """Return pluggy's caller with the same hooks, and with as many *strangers*, which it has to ask, too."""
+    """Return pluggy's caller with the same hooks, and with as many *strangers*, which it must also ask."""
     manager = pluggy.PluginManager("deedbook")
     manager.add_hookspecs(Lifecycle)
     guards = made.bindings.abilities["echo"].guards

@@ -87,7 +87,7 @@ def flip(work: Path, share: float) -> Iterator[str]:
 
 
 def tamper(work: Path, share: float) -> Iterator[str]:
-    """Do to a whole workspace, and to single ledgers, what somebody can do who may write the files."""
+    """Do to a whole workspace, and to single ledgers, what a person can do who may write the files."""
     every, judge = max(1, round(1 / share)), Judge()
     for kind, attacks in (("files alone", ATTACKS), ("a log", LOGGED)):
         (work / kind).mkdir()

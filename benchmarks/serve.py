@@ -97,7 +97,7 @@ def resident(pid: int) -> int:
 
 
 def actions(session: str, number: int, ability: str = "echo") -> list[dict[str, Any]]:
-    """Return a request of some actions whose arguments nobody else has."""
+    """Return a request of some actions whose arguments are its own."""
     key = "text" if ability == "echo" else "line"
     said = [f"{session}:{number}:{each}" for each in range(_ACTIONS)]
     return [{"id": f"a{i}", "action": "CALL", "ability": ability, "args": {key: text}} for i, text in enumerate(said)]

@@ -285,7 +285,7 @@ class Kernel:
         return declared_client(self.bindings.charter.document, name, via, on_behalf_of)
 
     def recover(self) -> "RecoveryResult":
-        """End what dead processes left open, and record it in ``system.boot``; return it, too.
+        """End what dead processes left open, and record it in ``system.boot``; return the record.
 
         For a long-lived process, before its first session. Raises `LedgerError`.
         """

@@ -1,6 +1,6 @@
 """Private keys of people: one file each, below ``$XDG_CONFIG_HOME/deedbook/keys``, readable only by its owner.
 
-The keys of workspaces' logs are there, too, each named after its workspace ledger and its id.
+The keys of workspaces' logs are also there, each named after its workspace ledger and its id.
 """
 
 import os

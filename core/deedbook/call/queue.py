@@ -1,6 +1,6 @@
 """The queue of approval requests: a fold of the workspace ledger's ``approval.*`` events.
 
-Of several answers to one request the first counts, and of several uses, too; the writers ensure that there is only one.
+Of several answers to one request, or several uses, only the first counts; the writers ensure that there is only one.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """The ability entries of a charter: each declaration in YAML, completed by its plugin.
 
-Each model of the profile is an ability, too.
+Each model of the profile is also an ability.
 """
 
 from collections.abc import Mapping

@@ -44,19 +44,19 @@ def _place(entry: Entry) -> str:
 
 def _lifted(name: str, entry: Entry) -> Iterator[str]:
     """Yield what a policy may loosen, of the tags and kinds that it names."""
-    for what in _named(entry):
+    for what in _list_tags_and_kinds(entry):
         if what in entry["loosens"]:
             yield f"policy {name} may {_describe(what)}"
 
 
 def _refused(name: str, entry: Entry) -> Iterator[str]:
     """Yield what a policy names and may not loosen."""
-    for what in _named(entry):
+    for what in _list_tags_and_kinds(entry):
         if what not in entry["loosens"]:
             yield f"policy {name} may not {_describe(what)}; to let it, add may_loosen: [{what}] to its pack"
 
 
-def _named(entry: Entry) -> list[str]:
+def _list_tags_and_kinds(entry: Entry) -> list[str]:
     tags, kinds = named_tags(entry), as_list((entry["match"] or {}).get("kind", ()))
     return [tag for tag in ASKING if tag in tags] + [
         kind for kind in sorted(KINDS) if KINDS[kind].needs_policy and kind in kinds

@@ -28,7 +28,7 @@ def data_command(command: C) -> C:
     """Mark a command whose standard output is for its data alone; decorate the click command with it.
 
     Output of plugins goes to standard error while it runs; the command writes with `say`, `write` and `as_json`.
-    Subcommands of a marked group are marked, too; those of other distributions mark themselves.
+    Subcommands of a marked group are also marked; those of other distributions mark themselves.
     """
     setattr(command, _MARK, True)
     return command

@@ -171,7 +171,7 @@ class Branch:
     With *allowed*, the branch may use only these abilities of the run's scope. With *skill*, the branch works under
     that skill of the charter, whose ``allowed-tools`` are its scope; in a run that has a skill, it may allow nothing
     that the run's skill does not allow. Hooks of ``SkillStart`` are asked before the work begins. With *limits*, the
-    branch is limited further, in its files, too.
+    branch is limited further, also in its files.
     """
 
     name: str

@@ -315,7 +315,7 @@ def is_sealed(value: Any) -> bool:
 def open_value(folder: Folder, sealed: Object) -> Json:
     """Return the value that *sealed* commits to, read from ``sealed/`` in the ledger's *folder* and verified.
 
-    Sealed values inside are opened, too. An erased one raises `FileNotFoundError`; one that does not match its digest
+    Sealed values inside are also opened. An erased one raises `FileNotFoundError`; one that does not match its digest
     raises `LedgerError` (``LEDGER_UNSOUND``).
     """
     if not is_sealed(sealed):

@@ -117,7 +117,7 @@ class Chain:
         """Write *entries* completely, in order, with one `ts` (default `now`), and return the seq of the last.
 
         When this returns they survive the death of the process; with *durable*, or in the mode ``always``, an fdatasync
-        covers them, too. Raises `LedgerError`, or `IntakeError` for a payload that cannot be kept; then none of them is
+        covers them. Raises `LedgerError`, or `IntakeError` for a payload that cannot be kept; then none of them is
         recorded, unless an fdatasync failed: then the ledger is broken, and only reopening it shows what is recorded.
         """
         stamp = ts or self.now()

@@ -179,7 +179,7 @@ class WorkspaceLedger(Chain):
         durable: bool = False,
         check: Callable[[], None] | None = None,
     ) -> int:
-        """Append like `Chain.append`, after reading the lines of other processes, which listeners receive, too.
+        """Append like `Chain.append`, after reading the lines of other processes, which listeners also receive.
 
         *check* is called under the lock, and may raise: then nothing is recorded. If *entries* depend on the ledger's
         content, pass a function, which is called under the lock as well. Raises `LedgerError`: also ``LEDGER_LOCKED``

@@ -122,7 +122,7 @@ def _is_received(state: Path, identity: str, seq: int) -> bool:
 def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK_SECONDS) -> None:
     """Remove the *folder* of a session that never began: its ledger has no whole line, and nothing else is beside it.
 
-    *keep* receives the bytes of an incomplete first line before. Sealed values are removed, too: the event that names
+    *keep* receives the bytes of an incomplete first line before. Sealed values are also removed: the event that names
     them was never written. *seconds* is how long to wait for the lock. Raises `LedgerError`: ``LEDGER_LOCKED`` while
     another process begins it, ``LEDGER_UNSOUND`` if there is more in the folder.
     """

@@ -42,7 +42,7 @@ class ErasureResult:
 def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason: str, by: str) -> ErasureResult:
     """Erase the sealed values of the ledger *name*: of event *seq*, the one with *digest*, or all.
 
-    Values sealed inside them are erased, too. If they were erased before, nothing is written. Raises `LedgerError`:
+    Values sealed inside them are also erased. If they were erased before, nothing is written. Raises `LedgerError`:
     ``ERASE_REFUSED`` if there is no such sealed value, and as `open_ledger` does.
     """
     with Folder.at(site.state) as state, pending_cleanup(state, name):

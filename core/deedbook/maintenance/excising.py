@@ -24,7 +24,7 @@ def preview(site: Site, name: str, seq: int, by: str) -> Line:
 def excise(site: Site, name: str, seq: int, *, reason: str, by: str) -> Line:
     """Remove the payload of event *seq* from the ledger *name*, after recording that; return the line as it was.
 
-    Its sealed values are deleted, too. An excision that was started before is finished. Raises `LedgerError`:
+    Its sealed values are also deleted. An excision that was started before is finished. Raises `LedgerError`:
     ``EXCISE_REFUSED`` for a payload that the ledger depends on, and as `open_ledger` does.
     """
     with Folder.at(site.state) as state, pending_cleanup(state, name):

@@ -58,7 +58,7 @@ def _tell(
 ) -> None:
     """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it.
 
-    The requests *given_up* are withdrawn there, too.
+    The requests *given_up* are also withdrawn there.
     """
     with open_own_ledger(workspace) as own:
         withdraw(own, [str(asked.payload["approval"]) for asked in given_up], GIVEN_UP)

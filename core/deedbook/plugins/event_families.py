@@ -1,7 +1,7 @@
 """Families of event types that belong to a distribution: ``known/families.json``.
 
 The event types of any plugin are called ``x.<plugin>.<name>``. The plugins of a distribution in this table may also
-declare types of its family, such as ``workflow.started``; nobody else may.
+declare types of its family, such as ``workflow.started``; no other distribution may.
 """
 
 from collections.abc import Mapping

@@ -100,9 +100,11 @@ class Caller:
         names = self.scope.names or frozenset()
         if not self.limits:
             return names
-        from .limits import offered
+        from .limits import permits_ability
 
-        return frozenset(name for name in names if offered(self.limits, name, (entry_of(name) or {}).get("files")))
+        return frozenset(
+            name for name in names if permits_ability(self.limits, name, (entry_of(name) or {}).get("files"))
+        )
 
 
 @attrs.frozen

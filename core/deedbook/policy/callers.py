@@ -136,7 +136,7 @@ def under_call(caller: Caller, uses: Scope) -> Caller:
 def under_flow(caller: Caller, bindings: Bindings, flow: str = "") -> Caller:
     """Return the caller for *flow*, which *caller* started: the skill's scope without models, which are for roles.
 
-    The flows in the ``uses:`` of *flow* are in its scope, too: what happens inside them stays in the skill's scope.
+    The flows in the ``uses:`` of *flow* are also in its scope: what happens inside them stays in the skill's scope.
     """
     scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, None)
     passes = _nested_flows(flow, bindings)

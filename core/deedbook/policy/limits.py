@@ -40,7 +40,7 @@ class FileList:
         wanted = [_check_glob(each) for each in globs if each[:1] != "!"]
         unwanted = [_check_glob(each[1:]) for each in globs if each[:1] == "!"]
         if unwanted and not wanted:
-            raise ValueError(f"{_shown(globs)} only excludes; name what is included, such as **")
+            raise ValueError(f"{_list_globs(globs)} only excludes; name what is included, such as **")
         spellings = [*unwanted, *map(fold_path, unwanted)]
         if too_large(wanted) or too_large(spellings):
             raise ValueError("the globs are too large together; write fewer or shorter ones")
@@ -56,7 +56,7 @@ class FileList:
         return any(_is_above(parts, tests) for tests in self._folders)
 
     def __str__(self) -> str:
-        return _shown(self.globs)
+        return _list_globs(self.globs)
 
 
 class LimitedAbility(Protocol):
@@ -127,9 +127,9 @@ def ability_violation(limits: Iterable[BranchLimits], bound: LimitedAbility) -> 
         return None
     for each in limits:
         if each.allows is not None and not each.allows(bound.id):
-            return each.why, f"it may use {_shown(each.document['abilities'])}"
+            return each.why, f"it may use {_list_globs(each.document['abilities'])}"
         if each.forbids(bound.id):
-            return each.why, f"it may not use {_shown(each.document['forbidden'])}"
+            return each.why, f"it may not use {_list_globs(each.document['forbidden'])}"
         if each.has_files and bound.files is None:
             return each.why, "its files are limited, and the handler does not declare which files it reaches"
     return None
@@ -183,7 +183,7 @@ def file_rules(limits: tuple[BranchLimits, ...], bound: LimitedAbility) -> FileR
     return FileRules(limits, programs=bound.files == "sandbox")
 
 
-def offered(limits: Sequence[BranchLimits], name: str, files: str | None) -> bool:
+def permits_ability(limits: Sequence[BranchLimits], name: str, files: str | None) -> bool:
     """Return whether a branch under *limits* may use the ability *name*, whose handler declares *files*."""
     return all(
         (each.allows is None or each.allows(name))
@@ -248,6 +248,6 @@ def _paths_in(value: Any) -> Sequence[Any]:
     return () if value is ABSENT or value is None else as_list(value)
 
 
-def _shown(globs: Sequence[str]) -> str:
+def _list_globs(globs: Sequence[str]) -> str:
     more = f" and {len(globs) - _SHOWN} more" if len(globs) > _SHOWN else ""
     return f"{', '.join(each[:_LONGEST] for each in globs[:_SHOWN])}{more}" if globs else "nothing"

@@ -45,7 +45,7 @@ class Workers:
 
     *private*: the kernel's environment holds secrets, so where Landlock does not keep programs from reading it
     (``/proc/PID/environ``), this process becomes undumpable with the first program, and stays so: debuggers of the same
-    user and core dumps are then blocked, too.
+    user and core dumps are then also blocked.
     """
 
     def __init__(self, *, private: bool = False) -> None:

@@ -17,7 +17,7 @@ _READ: Final = ".agent"
 
 
 def listing(root: Folder, folders: Iterable[str]) -> str:
-    """Return a digest of every name in *folders* and below, with its kind; missing folders count, too."""
+    """Return a digest of every name in *folders* and below, with its kind; missing folders also count."""
     total = sha256()
     for folder in folders:
         for place, names in _walk(root, folder, _LEVELS):

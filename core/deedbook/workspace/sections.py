@@ -18,7 +18,7 @@ from .trees import SourceTree
 class SectionOwner:
     """A feature that owns a section: *member* is its part of a charter, *files* are its names in ``.system``.
 
-    *packs*: the feature reads folders of these names in packs, too.
+    *packs*: the feature also reads folders of these names in packs.
     """
 
     member: str

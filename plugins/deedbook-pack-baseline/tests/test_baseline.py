@@ -14,7 +14,7 @@ from deedbook.policy.gates import RANK
 from deedbook.workspace.workspace import load_workspace
 from deedbook_author import policy_cases
 from deedbook_pack.cases import read_policy_cases
-from deedbook_pack.lint import lint_named
+from deedbook_pack.lint import lint_package
 from deedbook_pack.packages import open_packs
 from deedbook_pack.scratch import open_scratch
 
@@ -47,7 +47,7 @@ def catalogue():
 
 
 def test_no_rule_is_dead_and_each_has_a_test(catalogue):
-    found = lint_named(str(PROJECT), catalogue)
+    found = lint_package(str(PROJECT), catalogue)
     assert [title.split()[0] for title, _ in found] == sorted(STRENGTHS)
     assert [finding for _, some in found for finding in some] == []
 

@@ -12,7 +12,7 @@ from deedbook.workspace.documents import parse_front_matter
 from deedbook_audit.verify import verify_file
 from deedbook_flow_workflow.artifacts import check_file
 from deedbook_flow_workflow.definition import Definition
-from deedbook_pack.lint import lint_named
+from deedbook_pack.lint import lint_package
 from deedbook_pack.packages import open_packs
 
 BEFORE = "import subprocess\n\n\ndef run(command):\n    return subprocess.call(command)\n"
@@ -52,7 +52,7 @@ def check(place, definition, note):
 
 
 def test_no_rule_of_the_pack_is_dead_and_each_has_a_test():
-    [(title, findings)] = lint_named(str(PROJECT), discover())
+    [(title, findings)] = lint_package(str(PROJECT), discover())
     assert title.startswith("review ")
     assert findings == []
 

@@ -9,7 +9,7 @@ import pytest
 from commandline import Place
 
 from deedbook.plugins.plugins import discover
-from deedbook_pack.lint import lint_named
+from deedbook_pack.lint import lint_package
 
 
 def rules(name):
@@ -29,7 +29,7 @@ def house(tmp_path: Path) -> Path:
 
 def check(folder, catalogue):
     """Return the findings as ``level place: message``."""
-    found = [each for _, some in lint_named(str(folder), catalogue) for each in some]
+    found = [each for _, some in lint_package(str(folder), catalogue) for each in some]
     return [f"{each.level} {str(each.place).removeprefix(f'{folder}/')}: {each.message}" for each in found]
 
 

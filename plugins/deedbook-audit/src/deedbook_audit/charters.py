@@ -50,7 +50,7 @@ def describe_unusable(problem: Exception) -> InvalidCharter | str:
 class Charters:
     """The charters of a *state* folder, each bound once, on first use.
 
-    *root* is the workspace. With *plugins*, gates of other plugins are asked, too, if the installed plugin has the
+    *root* is the workspace. With *plugins*, gates of other plugins are also asked, if the installed plugin has the
     digest that the charter records.
     """
 

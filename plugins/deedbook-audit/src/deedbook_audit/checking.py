@@ -98,7 +98,7 @@ class Checker:
         found = _build_approver_lookup(self._where[1]) if self._where else None
         try:
             report = verify_file(
-                name, schemas=self._schemas, declared=self._declared, approvers=found, jobs=jobs, watch=watch
+                name, schemas=self._schemas, declared=self._read_validators, approvers=found, jobs=jobs, watch=watch
             )
         except (FileRefused, OSError) as problem:
             if self._where is None or not place.is_relative_to(self._where[1]):
@@ -112,7 +112,7 @@ class Checker:
             return report
         return attrs.evolve(report, decisions=self._decisions(place))
 
-    def _declared(self, digest: str) -> Mapping[str, Validator] | None:
+    def _read_validators(self, digest: str) -> Mapping[str, Validator] | None:
         """Return the validators of the event types that a charter declares; ``None`` where it is not at hand."""
         if digest not in self._types:
             charter = _kept_charter(self._where[1], digest) if self._where else None

@@ -65,7 +65,7 @@ class Decisions:
     *failures* are those with another result. *recorded* counts calls by gates whose recorded answer was used, with what
     must be installed to ask them again; *unknown* by the reason why they were not judged again. *unchecked* is the
     reason if no call could be judged, such as a missing charter; otherwise empty. *subjects* counts the decisions about
-    subjects other than calls, *same_subjects* those with the same result; the other members are about them, too.
+    subjects other than calls, *same_subjects* those with the same result; the other members are also about them.
     """
 
     calls: int = 0

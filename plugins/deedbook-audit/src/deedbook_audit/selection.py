@@ -28,7 +28,7 @@ WORKSPACE: Final = "workspace"
 
 
 class AuditedWorkspace(Protocol):
-    """What an auditor needs of a workspace; the workspaces that the command line reads fit it, too."""
+    """What an auditor needs of a workspace; the workspaces that the command line reads also fit it."""
 
     @property
     def root(self) -> Path:

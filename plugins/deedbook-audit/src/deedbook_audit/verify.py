@@ -145,7 +145,7 @@ class _Run:
         return self._report(torn, state, meaning.part(), (*structure.notes(), *sealed.notes()))
 
     def _find_duplicates(self, spans: frozenset[bytes]) -> Iterator[int]:
-        """Yield each line with one of *spans* that an earlier line has, too."""
+        """Yield each line with one of *spans* that an earlier line also has."""
         if not spans:
             return
         self.file.seek(0)

@@ -134,7 +134,7 @@ def _duplicate_names(cases: Iterable[Case]) -> Iterator[DomainError]:
 
 
 def run_case(bindings: Bindings, case: Case, *, hooks: bool = False) -> CaseResult:
-    """Judge a case. With *hooks*, pure hooks run too."""
+    """Judge a case. With *hooks*, pure hooks also run."""
     unread = _find_unread_fact(bindings, case)
     if unread:
         return CaseResult(case=case, got="", reason="", decided_by={}, problem=unread)

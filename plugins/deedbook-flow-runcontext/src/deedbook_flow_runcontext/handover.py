@@ -1,8 +1,9 @@
 """Hand a suspended session over to another state folder, and receive one from its bundle.
 
 Handing over appends a ``session.suspended`` with the code `HANDED_OVER` to the session's ledger, which the bundle has
-as its last event. From then on, nobody resumes or closes the session in this state folder. It goes on in a folder whose
-workspace ledger says that it was received (``ledger.received``). So the older ledger is the beginning of the newer one.
+as its last event. From then on, no command resumes or closes the session in this state folder. It goes on in a folder
+whose workspace ledger says that it was received (``ledger.received``). So the older ledger is the beginning of the
+newer one.
 """
 
 from collections.abc import Sequence

@@ -89,10 +89,12 @@ def check_report(report: Report, *, personas: Collection[str], authors: Collecti
 
 def merge_findings(reports: Iterable[Report]) -> list[dict[str, Any]]:
     """Return the findings of *reports*, merged by fingerprint: by severity, then by place and title."""
-    groups: dict[Fingerprint, list[_Said]] = {}
+    groups: dict[Fingerprint, list[_ReportedFinding]] = {}
     for report in reports:
         for finding in report.findings:
-            groups.setdefault(fingerprint(finding), []).append(_Said(report.reviewer, finding, report.evidence))
+            groups.setdefault(fingerprint(finding), []).append(
+                _ReportedFinding(report.reviewer, finding, report.evidence)
+            )
     return sorted((_merge(group) for group in groups.values()), key=_order)
 
 
@@ -102,7 +104,7 @@ def build_aggregate(
     """Return the aggregate of merged *findings*, with the *answers* of policies to each.
 
     A finding with an advisory answer is of the class ``advisory``. The verdict is ``fail`` if a finding of severity P0
-    counts, or if nobody reported.
+    counts, or if no persona reported.
     """
     counted: list[dict[str, Any]] = []
     suppressed: list[dict[str, Any]] = []
@@ -145,7 +147,7 @@ def read_severity(said: str) -> str:
 
 
 @attrs.frozen
-class _Said:
+class _ReportedFinding:
     """One finding as one reviewer reported it, and the evidence of that reviewer."""
 
     reviewer: str
@@ -163,7 +165,7 @@ class _Said:
         return severity, -confidence, self.reviewer, encode(dict(self.finding))
 
 
-def _merge(group: Sequence[_Said]) -> dict[str, Any]:
+def _merge(group: Sequence[_ReportedFinding]) -> dict[str, Any]:
     ranked = sorted(group, key=lambda said: said.rank)
     first = ranked[0]
     independent = list(_split_by_evidence(ranked))
@@ -182,7 +184,7 @@ def _merge(group: Sequence[_Said]) -> dict[str, Any]:
     }
 
 
-def _split_by_evidence(ranked: Sequence[_Said]) -> Iterator[list[_Said]]:
+def _split_by_evidence(ranked: Sequence[_ReportedFinding]) -> Iterator[list[_ReportedFinding]]:
     """Yield the groups that share neither a reviewer nor any evidence, the one of the first finding first.
 
     A finding without evidence confirms no other one; if there is nothing else, all are one group.
@@ -198,7 +200,7 @@ def _split_by_evidence(ranked: Sequence[_Said]) -> Iterator[list[_Said]]:
         yield group
 
 
-def _is_same_source(one: _Said, other: _Said) -> bool:
+def _is_same_source(one: _ReportedFinding, other: _ReportedFinding) -> bool:
     return one.reviewer == other.reviewer or not one.evidence.isdisjoint(other.evidence)
 
 

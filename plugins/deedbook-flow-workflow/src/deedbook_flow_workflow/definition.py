@@ -65,7 +65,7 @@ class Phase:
 
     @property
     def is_review(self) -> bool:
-        """Whether its personas give findings only, so that nobody may review an output of its own here."""
+        """Whether its personas give findings only, so that no persona may review an output of its own here."""
         return self.output_schema in (None, AGGREGATE, FINDINGS)
 
 

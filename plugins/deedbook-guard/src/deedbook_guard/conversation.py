@@ -134,12 +134,14 @@ class Conversation:
         Raises `ResultWithheld`.
         """
         recorded = recorded_result(value)
-        return _seen(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, value)
+        return _visible_result(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, value)
 
     async def aafter(self, permit: Permit, value: Any) -> Any:
         """Act like `after`, from a coroutine."""
         recorded = recorded_result(value)
-        return _seen(await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, value)
+        return _visible_result(
+            await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, value
+        )
 
     def fail(self, permit: Permit, problem: BaseException, *, cancelled: bool = False) -> None:
         """Record that the tool raised *problem*; no `Exception` means *cancelled*, as does the caller's word."""
@@ -152,7 +154,7 @@ class Conversation:
         self.session.after(permit.ticket, outcome)
 
     def note(self, event: str, said: Mapping[str, Any]) -> None:
-        """Record an *event* that nobody decides about, such as the usage of a model (``bridge.told``)."""
+        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``)."""
         self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})
 
     def declared_effects(self, name: str) -> str | None:
@@ -205,7 +207,7 @@ def _changed_tool(ticket: Ticket) -> DomainError:
     return fault("GATE_DENIED", f"{ticket.bound.id}: a hook changed the tool's name, and the program calls no other")
 
 
-def _seen(result: Result[Json], recorded: Json, value: Any) -> Any:
+def _visible_result(result: Result[Json], recorded: Json, value: Any) -> Any:
     if isinstance(result, Ok):
         return value if canonical.encode(result.value) == canonical.encode(recorded) else result.value
     raise ResultWithheld(result.error)

@@ -148,18 +148,20 @@ def _governed(guard_: Guard, tool: str, function: Callable[P, T]) -> Callable[P,
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         bound = bind(*args, **kwargs)
-        made: T = guard_.call(tool, _named(bound), lambda changed: _apply(function, shape, bound, changed))
+        made: T = guard_.call(tool, _arguments_by_name(bound), lambda changed: _apply(function, shape, bound, changed))
         return made
 
     @wraps(function)
     async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
         bound = bind(*args, **kwargs)
-        return await guard_.acall(tool, _named(bound), lambda changed: _apply(function, shape, bound, changed))
+        return await guard_.acall(
+            tool, _arguments_by_name(bound), lambda changed: _apply(function, shape, bound, changed)
+        )
 
     return cast("Callable[P, T]", acall) if iscoroutinefunction(function) else call
 
 
-def _named(bound: BoundArguments) -> dict[str, Any]:
+def _arguments_by_name(bound: BoundArguments) -> dict[str, Any]:
     """Return the arguments by name, without the object that a method belongs to."""
     return {name: each for name, each in bound.arguments.items() if name not in ("self", "cls")}
 

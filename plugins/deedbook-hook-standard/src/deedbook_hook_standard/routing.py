@@ -1,4 +1,4 @@
-"""What a prompt may be about: abilities and knowledge, ranked, as hints for whoever acts on it."""
+"""What a prompt may be about: abilities and knowledge, ranked, as hints for the flow or the person that acts on it."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -44,15 +44,15 @@ class Routing:
         if not abilities and not knowledge:
             return allow()
         hint = {
-            "abilities": [_told(each) for each in abilities[: self._limit]],
-            "knowledge": [_told(each) | _leads(each) for each in knowledge[: self._limit]],
+            "abilities": [_route_to_json(each) for each in abilities[: self._limit]],
+            "knowledge": [_route_to_json(each) | _leads(each) for each in knowledge[: self._limit]],
             "choice": abilities[0].route.id if abilities else None,
         }
         intent = _intent(abilities) if self._intent else ""
         return Decision("allow", signals={"routing_hint": hint} | ({"normalized_intent": intent} if intent else {}))
 
 
-def _told(each: RankedRoute) -> dict[str, Any]:
+def _route_to_json(each: RankedRoute) -> dict[str, Any]:
     return {"id": each.route.id, "by": each.by, "words": each.words, "score": each.score, "reason": each.reason}
 
 

@@ -285,7 +285,7 @@ class MemoryGate:
 
 
 def _find_violation(schema: Object | None, value: Any) -> str | None:
-    """Return the violation of a value by the schema of its key, if there is one; a faulty schema counts, too."""
+    """Return the violation of a value by the schema of its key, if there is one; a faulty schema also counts."""
     if schema is None:
         return None
     try:

@@ -1,1 +1,1 @@
-"""Default policies in three strengths: data that nobody imports."""
+"""Default policies in three strengths: data, which no code imports."""

@@ -57,10 +57,10 @@ class Finding:
         return cls("note", None, place, message)
 
 
-def lint_named(named: str, catalogue: Catalogue) -> list[tuple[str, list[Finding]]]:
+def lint_package(named: str, catalogue: Catalogue) -> list[tuple[str, list[Finding]]]:
     """Return the findings about each pack of a folder or a wheel, or about the installed pack of that name.
 
-    Faults of the folder or wheel itself, which keep its packs from being read, are findings, too. Raises
+    Faults of the folder or wheel itself, which keep its packs from being read, are also findings. Raises
     `DeedbookError` if there is no such pack.
     """
     if not is_path(named):
@@ -186,7 +186,7 @@ def name_spaces(pack: Pack) -> list[str]:
 def _names_of_others(
     scratch: Scratch, own: Mapping[str, Mapping[str, Source]], catalogue: Catalogue
 ) -> Iterator[Finding]:
-    """Yield the ids that an installed pack of another distribution has, too: one workspace cannot name both."""
+    """Yield the ids that an installed pack of another distribution also has: one workspace cannot name both."""
     for name in catalogue.names("pack"):
         offer = catalogue.get("pack", name)
         if offer is None or name.startswith(AGENT_PLUGIN) or offer.distribution == scratch.pack.offer.distribution:

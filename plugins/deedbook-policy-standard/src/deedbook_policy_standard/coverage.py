@@ -1,4 +1,4 @@
-"""The policy kind ``coverage-gating``: whether work goes on although not everybody who was asked has answered."""
+"""The policy kind ``coverage-gating``: whether work goes on although an answer is missing."""
 
 from typing import ClassVar
 

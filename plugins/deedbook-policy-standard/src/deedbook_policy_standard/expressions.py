@@ -2,7 +2,7 @@
 
 The engine is the package ``cel-expr-python``, of the extra ``deedbook-policy-standard[cel]``. It is imported only where
 an expression is written. A condition holds if its value is exactly ``true``, and does not if it is exactly ``false``;
-all else, an error above all, raises `Unclear`, and whoever asks has to refuse.
+all else, an error above all, raises `Unclear`, and the caller must refuse.
 
 Offered beside the standard functions: the engine's libraries for strings, math, lists, sets and comprehensions with two
 variables, each in a fixed version, and `networks.in_cidr` as ``inCidr``.
@@ -156,7 +156,7 @@ class Language:
         self._env = self._cel.NewEnv(
             config=self._cel.NewEnvConfigFromYaml(CONFIGURATION),
             variables={name: any_object if name in objects else kind.DYN for name in self.readers},
-            functions=[_declared(self._cel)],
+            functions=[_declare_in_cidr(self._cel)],
         )
         self._used: frozenset[str] = frozenset()
         self._arguments: frozenset[str] | None = frozenset()
@@ -257,7 +257,7 @@ def _is_args(node: Node) -> bool:
     return node.parts[0].kind == "name" and node.parts[0].name == "args"
 
 
-def _declared(cel: Any) -> Any:
+def _declare_in_cidr(cel: Any) -> Any:
     """Return the declaration of ``inCidr(address, network)``."""
     text = cel.Type.STRING
     overload = cel.Overload("inCidr_string_string", cel.Type.BOOL, [text, text], False, networks.in_cidr)

@@ -16,7 +16,7 @@ class ConfidenceGating(SubjectPolicy):
     """Splits findings into those that count and those that are suppressed.
 
     ``allow`` and ``advisory`` count, ``deny`` suppresses. The signal ``split`` says ``actionable`` or ``suppressed``. A
-    finding about which nobody can tell is denied, and stays actionable: an error hides nothing.
+    finding that cannot be judged is denied, and stays actionable: an error hides nothing.
     """
 
     subject: ClassVar[str] = "finding"

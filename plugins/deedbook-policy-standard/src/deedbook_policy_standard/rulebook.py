@@ -23,7 +23,7 @@ _MODELS: Final = "model/"
 def check(body: Object, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:
     """Yield what is wrong with a body: with its rules, or, where these compile, with the arguments that they look at.
 
-    A rule that denies or asks only where an argument is one that no ability takes guards nothing, and is wrong, too.
+    A rule that denies or asks only where an argument is one that no ability takes guards nothing, which is a fault.
     """
     found = list(problems(body))
     yield from found
@@ -62,7 +62,7 @@ def _idle(body: Object, made: RuleSet, about: Sequence[AbilityFacts]) -> Iterato
         concerned = [rules for facts, rules in zip(about, deciding, strict=True) if rule.match.could_match(facts)]
         if not concerned:
             near = _near(body["rules"][index], [facts.id for facts in about])
-            names = tuple(_named(body["rules"][index])) if rule.decision.outcome != "allow" else ()
+            names = tuple(_list_exact_abilities(body["rules"][index])) if rule.decision.outcome != "allow" else ()
             message = f"is about no ability that this policy is asked about{near}"
             yield PolicyProblem(rule=index, message=message, names=names)
         elif not any(index in rules for rules in concerned):
@@ -77,17 +77,17 @@ def _unreached(before: Sequence[int]) -> str:
 
 def _near(rule: Object, known: Sequence[str]) -> str:
     """Return which ability was probably meant by a name in the match of *rule*, in words; empty if none was."""
-    return next((near for name in _listed(rule) if (near := suggest(name, known))), "")
+    return next((near for name in _list_abilities(rule) if (near := suggest(name, known))), "")
 
 
-def _listed(rule: Object) -> Sequence[str]:
+def _list_abilities(rule: Object) -> Sequence[str]:
     named: str | Sequence[str] = rule["match"].get("abilities", ())
     return [named] if isinstance(named, str) else named
 
 
-def _named(rule: Object) -> Iterator[str]:
+def _list_exact_abilities(rule: Object) -> Iterator[str]:
     """Yield the abilities that *rule* names; no patterns, and no models, which other profiles may have."""
-    yield from (name for name in _listed(rule) if "*" not in name and not name.startswith(_MODELS))
+    yield from (name for name in _list_abilities(rule) if "*" not in name and not name.startswith(_MODELS))
 
 
 def _facts(target: PolicyTarget) -> AbilityFacts:

@@ -99,7 +99,7 @@ class Step:
 class Plan:
     """The rules that are about one ability, in order, up to the first that holds for its every call.
 
-    Where none has a condition they stand in *tests*, else in *steps*: what nobody writes costs nothing.
+    Where none has a condition they stand in *tests*, else in *steps*, so that only conditions cost time.
     """
 
     tests: tuple[tuple[Test, Decision], ...]

@@ -166,14 +166,14 @@ def _text(raw: bytes) -> str:
     return raw.decode()
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
 _CONSTANTS: Final[Mapping[int, Callable[[Any], Any]]] = {
     1: lambda _: None,
     2: bool,
-    3: _signed,
+    3: _to_signed,
     4: int,
     5: lambda raw: struct.unpack("<d", raw)[0],
     6: _text,

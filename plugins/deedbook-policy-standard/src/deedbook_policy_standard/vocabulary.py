@@ -58,7 +58,7 @@ def flaws(expression: Expression, args: Iterable[Sequence[Object]], reads: Itera
     """Yield what is misspelt in *expression*, or could never be true.
 
     *args* has, for every ability that it can be asked about, the JSON Schemas that its arguments fit, all of them (no
-    ability: nobody can tell); *reads* names the facts that it may look at.
+    ability: it is unknown); *reads* names the facts that it may look at.
     """
     views: dict[str, View] = {
         "args": tuple(({_TOGETHER: list(schemas)}, {}) for schemas in args) or None,
@@ -68,12 +68,12 @@ def flaws(expression: Expression, args: Iterable[Sequence[Object]], reads: Itera
         "skill": _view(TEXT_OR_NULL),
         "facts": _view(facts_schema(reads)),
     }
-    return _found(expression, views)
+    return _find_flaws(expression, views)
 
 
 def signal_flaws(expression: Expression, variables: Mapping[str, Object]) -> Iterator[Flaw]:
     """Yield what is misspelt in *expression*, or could never be true; each of *variables* fits its JSON Schema."""
-    return _found(expression, {name: _view(schema) for name, schema in variables.items()})
+    return _find_flaws(expression, {name: _view(schema) for name, schema in variables.items()})
 
 
 def facts_schema(names: Iterable[str]) -> Object:
@@ -81,13 +81,13 @@ def facts_schema(names: Iterable[str]) -> Object:
     return {"type": "object", "properties": _as_schemas(nested({name: FACTS.get(name, {}) for name in names}))}
 
 
-def _found(expression: Expression, views: Mapping[str, View]) -> Iterator[Flaw]:
+def _find_flaws(expression: Expression, views: Mapping[str, View]) -> Iterator[Flaw]:
     found: list[Flaw] = []
     view = _Reader(expression.text, found).read(expression.tree, views)
     yield from found
     kinds = _types(view)
     if not expression.certain and kinds is not None and "boolean" not in kinds:
-        yield Flaw(f"is {_worded(kinds)}; a condition is true or false", 0)
+        yield Flaw(f"is {_describe_kinds(kinds)}; a condition is true or false", 0)
 
 
 def unknown_argument(pointer: str, args: Sequence[Sequence[Object]]) -> str | None:
@@ -134,7 +134,7 @@ class _Reader:
 
     def __init__(self, text: str, found: list[Flaw]) -> None:
         self._text = text
-        self._found = found
+        self._flaws = found
 
     def read(self, node: Node, views: Mapping[str, View]) -> View:
         """Return what *node* may be, where the variables are *views*."""
@@ -156,9 +156,9 @@ class _Reader:
         path = _path(node.parts[0])
         kinds = _types(view)
         if kinds is not None and "object" not in kinds:
-            self._found.append(Flaw(f"{path} is {_worded(kinds)}, which has no {name}", at))
+            self._flaws.append(Flaw(f"{path} is {_describe_kinds(kinds)}, which has no {name}", at))
         else:
-            self._found.append(Flaw(_missing(path, name, sorted(known)), at))
+            self._flaws.append(Flaw(_missing(path, name, sorted(known)), at))
         return None
 
     def _call(self, node: Node, parts: list[View]) -> View:
@@ -168,11 +168,11 @@ class _Reader:
             self._comparison(node, parts)
         elif node.name == "@in":
             self._choice(node, parts[0])
-        elif node.name in _OF_TEXT and parts and not _shared(parts[0], {"string"}):
+        elif node.name in _OF_TEXT and parts and not _overlaps(parts[0], {"string"}):
             target = node.parts[0]
             at = place_of_member(self._text, target) if target.kind == "member" else target.at
-            why = f"{_path(target)} is {_worded(_types(parts[0]))}, which has no {node.name}"
-            self._found.append(Flaw(why, at))
+            why = f"{_path(target)} is {_describe_kinds(_types(parts[0]))}, which has no {node.name}"
+            self._flaws.append(Flaw(why, at))
         if node.name == "_?_:_":
             return None if None in parts[1:] else (*(parts[1] or ()), *(parts[2] or ()))
         if node.name in _SAME_ITEMS and parts and _types(parts[0]) == {"array"}:
@@ -192,9 +192,9 @@ class _Reader:
         one, other = _types(parts[0]), _types(parts[1])
         if one is None or other is None or "null" in one | other:
             return
-        if not _shared(parts[0], other):
+        if not _overlaps(parts[0], other):
             never = "never equal" if node.name in _EQUAL else "not in any order"
-            self._found.append(Flaw(f"{_worded(one)} and {_worded(other)} are {never}", node.at))
+            self._flaws.append(Flaw(f"{_describe_kinds(one)} and {_describe_kinds(other)} are {never}", node.at))
         elif node.name in _EQUAL:
             for mine, its in ((0, 1), (1, 0)):
                 self._value(node.parts[its], parts[mine], _path(node.parts[mine]))
@@ -213,7 +213,7 @@ class _Reader:
         values = [each for enum in known for each in enum or ()]
         if values and None not in known and node.value not in values:
             hint = suggest(node.value, map(str, values)) if isinstance(node.value, str) else ""
-            self._found.append(Flaw(f"{path} is never {node.value!r:.80}{hint}", node.at))
+            self._flaws.append(Flaw(f"{path} is never {node.value!r:.80}{hint}", node.at))
 
     def _fold(self, node: Node, views: Mapping[str, View]) -> View:
         collected = node.names[-1]
@@ -331,7 +331,7 @@ def _types(view: View) -> set[str] | None:
 
 
 def _types_of(schema: Any, root: Mapping[str, Any], seen: set[int]) -> set[str] | None:
-    """Return the types that *schema* allows; what was *seen* on the way, as in a circle, allows nobody knows what."""
+    """Return the types that *schema* allows; what was *seen* on the way, as in a circle, allows any type."""
     if not isinstance(schema, Mapping) or id(schema) in seen:
         return None
     seen.add(id(schema))
@@ -354,7 +354,7 @@ def _type_name(value: Any) -> str:
     return names.get(type(value), "number")
 
 
-def _shared(view: View, kinds: set[str]) -> bool:
+def _overlaps(view: View, kinds: set[str]) -> bool:
     own = _types(view)
     return own is None or not own.isdisjoint(kinds)
 
@@ -380,5 +380,5 @@ def _missing(path: str, name: str, known: list[str]) -> str:
     return f"{path} has no {name}{names}"
 
 
-def _worded(kinds: set[str] | None) -> str:
+def _describe_kinds(kinds: set[str] | None) -> str:
     return " or ".join(f"{'an' if kind[0] in 'aeio' else 'a'} {kind}" for kind in sorted(kinds or ()))

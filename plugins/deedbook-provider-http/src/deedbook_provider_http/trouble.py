@@ -65,7 +65,7 @@ class Endpoint:
     hint: str = "structured and extra"
 
     def words(self, said: object) -> str:
-        """Return what somebody said, on one line, cut short, without any key."""
+        """Return a text from outside on one line, cut short, without any key."""
         text = str(said)
         for value in self.hidden:
             text = text.replace(value, "***")

@@ -38,7 +38,7 @@ def generate(
             "shorten the conversation, lower max_output_tokens, or use a model that takes more",
         )
     matcher = form.grammar(model.vocabulary)
-    choose = _Masked(model, matcher) if matcher is not None else _Free(model)
+    choose = _TokenChooser(model, matcher) if matcher is not None else _Free(model)
     progress = Pass(model.llama)
     for start in range(0, len(prompt), BATCH):
         tick()
@@ -74,7 +74,7 @@ class _Free:
         return False
 
 
-class _Masked:
+class _TokenChooser:
     """Chooses among the tokens that a grammar allows; tokens without an alternative cost no computation."""
 
     def __init__(self, model: Model, matcher: Any) -> None:

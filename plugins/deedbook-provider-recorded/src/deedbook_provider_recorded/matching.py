@@ -58,16 +58,16 @@ def _parts(recorded: Any, asked: Any, path: str) -> Iterator[Difference]:
         for index, (one, other) in enumerate(zip_longest(recorded, asked, fillvalue=_NOTHING)):
             yield from _parts(one, other, f"{path}/{index}")
     elif recorded is _NOTHING or asked is _NOTHING or key_of(recorded) != key_of(asked):
-        one, other = _said(recorded), _said(asked)
+        one, other = _format_value(recorded), _format_value(asked)
         at = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
-        yield Difference(path, _shown(one, at), _shown(other, at))
+        yield Difference(path, _excerpt(one, at), _excerpt(other, at))
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "nothing" if value is _NOTHING else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _shown(said: str, at: int) -> str:
+def _excerpt(said: str, at: int) -> str:
     """Return what is said from a little before the place where it parts."""
     begin = max(0, at - 20) if len(said) > SHOWN else 0
     end = begin + SHOWN

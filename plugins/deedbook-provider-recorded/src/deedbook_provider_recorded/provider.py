@@ -19,7 +19,7 @@ class Recorded:
     """Serves the answers of the ledger under ``ledger``: a copied ``.events.jsonl``, or the folder that it lies in.
 
     A request is the same if its canonical JSON is, without what ``ignore`` points to. The same request gets its
-    recorded answers in the order of their occurrence, errors too. One that has none left, or never was there, fails
+    recorded answers in the order of their occurrence, also errors. One that has none left, or never was there, fails
     with ``NOT_RECORDED`` and what differs from the nearest recorded one.
     """
 

@@ -3,7 +3,7 @@
 ``name``, ``description``, ``license``, ``compatibility``, ``allowed-tools`` and ``metadata`` are the open form's keys
 (https://agentskills.io/specification). ``triggers``, ``plugin``, ``version`` and ``schema_version`` may stand at top
 level or under ``metadata``, where portable skills have them. Of Claude Code's further keys those are known that
-restrict nothing: they are kept with the metadata. A key that nobody here knows is refused, since it may restrict.
+restrict nothing: they are kept with the metadata. An unknown key is refused, since it may restrict.
 """
 
 import re

@@ -96,7 +96,7 @@ async def reach(place: Site, *, private: bool, loopback: bool) -> Sequence[str]:
 
 
 async def _looked_up(place: Site) -> list[Address]:
-    """Ask the system once; in a thread of its own, which nobody waits for when time is up."""
+    """Ask the system once; in a thread of its own, which is left alone when time is up."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[Address]] = loop.create_future()
 

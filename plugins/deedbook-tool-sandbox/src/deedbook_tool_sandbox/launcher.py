@@ -294,7 +294,7 @@ class Sandbox:
 
 
 def leave_root() -> None:
-    """Become the user nobody, for good."""
+    """Become the unprivileged user 65534, for good."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)

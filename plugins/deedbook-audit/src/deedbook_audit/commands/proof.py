@@ -24,7 +24,7 @@ def check_proof(
 ) -> int:
     """Check the proof in the file at *place*, and print the result: returns 0, or 4 if nothing is proved.
 
-    A *ledger* is compared with it, too.
+    A *ledger* is also compared with it.
     """
     from deedbook.format.terminal import plain
     from deedbook_audit.verification.evidence import compare_ledger, judge_proof

@@ -96,7 +96,7 @@ def check_charters(state: Path, sessions: Collection[str], *, every: bool = Fals
 
     Every charter that a session names needs a ``ledger.charter`` that is not later: by its time, or by its position
     before the session's first head, in case a clock was set back. With *every*, the rule applies to the workspace
-    ledger, too, and every stored charter is checked. An unreadable ledger is skipped: its own verification reports it.
+    ledger as well, and every stored charter is checked. An unreadable ledger is skipped: its verification reports it.
     """
     in_force = (
         _read_current(state) if every else None

@@ -103,7 +103,7 @@ def test(
 ) -> int:
     """Judge the cases in FILE, or in all `*.test.yaml` beside the policies, and list rules that no case reaches.
 
-    Without FILE, the cases in packs are judged, too, if they are about abilities of this workspace. A rule is covered
+    Without FILE, the cases in packs are also judged, if they are about abilities of this workspace. A rule is covered
     if it decided the answer of its policy in at least one case. Exit status 1 if a case fails; 0 without any tests,
     with a message.
     """

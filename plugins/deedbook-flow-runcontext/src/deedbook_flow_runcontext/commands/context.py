@@ -72,7 +72,7 @@ def save(
 ) -> int:
     """Write the context of a run of SESSION, and the session's events, to the file BUNDLE, which must not exist.
 
-    With --hand-over, BUNDLE has the sealed values, too, and the session can go on only where it is loaded.
+    With --hand-over, BUNDLE also has the sealed values, and the session can go on only where it is loaded.
     """
     from deedbook.format.files import Folder
     from deedbook.maintenance.authors import author

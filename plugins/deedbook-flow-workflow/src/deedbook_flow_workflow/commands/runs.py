@@ -51,7 +51,7 @@ def run(
         _check_cycle(session, cycle)
         return reply_ending(session.run(request, f"{PREFIX}{cycle}"))
 
-    return execute(options, session_starter("run", principal, wait, mode), _told(work), profile=profile)
+    return execute(options, session_starter("run", principal, wait, mode), _with_progress(work), profile=profile)
 
 
 @click.command("resume", short_help="Go on with a cycle that was suspended.")
@@ -74,7 +74,7 @@ def resume(options: GlobalOptions, session: str, accept_charter: str, wait: floa
         return resume_session(kernel, identity, wait, accept_charter, None)
 
     profile = profile_of(workspace.state, identity)
-    return execute(options, begin, _told(lambda opened: reply_ending(opened.go_on())), profile=profile)
+    return execute(options, begin, _with_progress(lambda opened: reply_ending(opened.go_on())), profile=profile)
 
 
 @click.command("status", short_help="Show how the cycles of a session stand.")
@@ -104,7 +104,7 @@ def status(options: GlobalOptions, session: str) -> int:
     return 0
 
 
-def _told(work: "Callable[[Session], Ending]") -> "Callable[[Session], Ending]":
+def _with_progress(work: "Callable[[Session], Ending]") -> "Callable[[Session], Ending]":
     """Return *work*, which is shown on a terminal while it goes on."""
     from deedbook.cli.output import message
     from deedbook.cli.progress import shows_progress

@@ -83,7 +83,7 @@ class WorkflowFile:
 class Library:
     """The workflow files of a workspace, by axis and id. Faults are reported to *reader*.
 
-    *faulty* has the ids of files with faults, so that a file that names them is not reported, too.
+    *faulty* has the ids of files with faults, so that a file that names them is not reported as well.
     """
 
     def __init__(self, reader: SourceReader) -> None:

@@ -24,7 +24,7 @@ def lint_files(registry: WorkflowRegistry, policies: Mapping[str, Any]) -> Itera
 
     A pack's files may be meant for other workspaces. *policies* are the entries of the charter.
     """
-    named = _named(registry)
+    named = _find_references(registry)
     for axis, by in ((PHASES, "cycle"), (PERSONAS, "phase"), (ARTIFACTS, "phase"), (POLICIES, "cycle or phase")):
         for name, file in registry.files[axis].items():
             matched = axis == POLICIES and "match" in file.front
@@ -45,7 +45,7 @@ def _find_unasked(registry: WorkflowRegistry, policies: Mapping[str, Any]) -> It
                 yield WorkflowNote(file.place("policies", index), f"{what} {', '.join(sorted(SUBJECTS))}; {hint}")
 
 
-def _named(registry: WorkflowRegistry) -> dict[str, set[str]]:
+def _find_references(registry: WorkflowRegistry) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {axis: set() for axis in registry.files}
     for file in registry.files[CYCLES].values():
         found[PHASES].update(file.front["phases"])

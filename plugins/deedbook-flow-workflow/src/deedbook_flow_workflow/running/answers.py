@@ -56,13 +56,13 @@ class AnswerReader:
     def read(self, persona: str, result: "Object | Failed") -> PersonaAnswer:
         """Return the answer in what the pass of *persona* gave: its state and output, or a failure."""
         if isinstance(result, Failed):
-            return _unanswered(persona, "failed", f"{result.code}: {result}")
+            return _missing_answer(persona, "failed", f"{result.code}: {result}")
         if result["state"] != _END:
-            return _unanswered(persona, "failed", f"its pass ended {result['state']}: {result['output']}")
+            return _missing_answer(persona, "failed", f"its pass ended {result['state']}: {result['output']}")
         try:
             given = canonical.parse(result["output"])
         except IntakeError:
-            return _unanswered(persona, "failed", f"its output is no JSON object: {result['output']}")
+            return _missing_answer(persona, "failed", f"its output is no JSON object: {result['output']}")
         return attrs.evolve(self._read_object(persona, given), evidence=frozenset(result["evidence"]))
 
     def _read_object(self, persona: str, given: Any) -> PersonaAnswer:
@@ -71,13 +71,13 @@ class AnswerReader:
         violations = self._findings.violations(given)
         if violations:
             wanted = [FINDINGS, *([str(self._phase.output_schema)] if self._output is not None else [])]
-            return _unanswered(persona, "failed", f"its output does not fit {' or '.join(wanted)}: {violations[0]}")
+            return _missing_answer(persona, "failed", f"its output does not fit {' or '.join(wanted)}: {violations[0]}")
         report = Report(reviewer=persona, findings=given["findings"])
         authors = self._authors if self._phase.is_review else ()
         try:
             check_report(report, personas=self._definition.personas, authors=authors)
         except ReportRefused as problem:
-            return _unanswered(persona, "refused", str(problem))
+            return _missing_answer(persona, "refused", str(problem))
         return PersonaAnswer(persona=persona, state="reported", findings=tuple(given["findings"]))
 
 
@@ -99,5 +99,5 @@ def find_evidence(outcomes: Sequence[RecordedOutcome]) -> dict[str, list[str]]:
     return {"evidence": seen or [each.digest for each in outcomes]}
 
 
-def _unanswered(persona: str, state: State, reason: str) -> PersonaAnswer:
+def _missing_answer(persona: str, state: State, reason: str) -> PersonaAnswer:
     return PersonaAnswer(persona=persona, state=state, reason=reason[:_LONGEST])

@@ -1,4 +1,4 @@
-"""Count calls, time, tokens, cost, denials; for Prometheus, too."""
+"""Count calls, time, tokens, cost, denials; also for Prometheus."""
 
 import time
 from collections.abc import Iterator, Mapping

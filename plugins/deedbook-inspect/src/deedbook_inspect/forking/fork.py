@@ -43,7 +43,7 @@ def plan_fork(
 ) -> Fork:
     """Return the fork of *parent* at the event *at*.
 
-    *goes_on*: the parent's unfinished and later work is done, too; with *prompts* these are run instead. Raises
+    *goes_on*: the parent's unfinished and later work is also done; with *prompts* these are run instead. Raises
     `LedgerError`: ``FORK_REFUSED`` for an event that does not exist, ``FORK_INCOMPLETE`` if a prompt was erased.
     """
     if not 0 <= at < len(parent.events):

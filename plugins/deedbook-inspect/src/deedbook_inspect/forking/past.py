@@ -1,7 +1,7 @@
 """The calls of a session up to an event, in their order, each with its outcome: what can be served again.
 
 A call is taken when the same one is made: kind, name and final arguments. It may be taken before a call that began
-earlier only if the two overlapped. With a served call, all calls of its handler are past, too; a flow is never served,
+earlier only if the two overlapped. With a served call, all calls of its handler are also past; a flow is never served,
 since it acts only through calls.
 """
 

@@ -81,7 +81,7 @@ class CheckpointWriter:
         self.log.leaves.pop(session, None)
 
     def add(self, track: SessionTree, advance: Callable[[SessionTree], None]) -> None:
-        """Let the next checkpoint of this process cover this session, too, as far as *advance* reads it."""
+        """Let the next checkpoint of this process also cover this session, as far as *advance* reads it."""
         self._wanted[track.session] = track, advance
 
     def cover(self, why: Why, track: SessionTree, size: int, advance: Callable[[SessionTree], None]) -> NewCheckpoint:

@@ -48,9 +48,9 @@ def lint(options: GlobalOptions, pack: str, *, strict: bool) -> int:
 
     from deedbook.format.terminal import plain, pluralise
     from deedbook.plugins.plugins import discover
-    from deedbook_pack.lint import lint_named
+    from deedbook_pack.lint import lint_package
 
-    found = lint_named(pack, discover())
+    found = lint_package(pack, discover())
     findings: list[Finding] = [each for _, some in found for each in some]
     errors = sum(each.level == "error" for each in findings)
     ok = not errors and not (strict and findings)
@@ -86,7 +86,7 @@ def test(options: GlobalOptions, pack: str, coverage: int | None) -> int:
     """Run the cases beside the policies and hooks of a pack, and list rules that no case reaches.
 
     They run in a scratch workspace that pack.test.yaml describes. If the current workspace names the pack, they run
-    there, too, with its other policies; cases about abilities that it does not declare are skipped.
+    there as well, with its other policies; cases about abilities that it does not declare are skipped.
     """
     from deedbook.plugins.plugins import discover
     from deedbook.workspace.workspace import load_workspace

@@ -24,7 +24,7 @@ class Service(Protocol):
     """The service at one socket."""
 
     def serve(self, stream: Stream, principal: Principal) -> None:
-        """Serve the connection of *principal* until it ends, on a thread of its own; an `OSError` ends it, too."""
+        """Serve the connection of *principal* until it ends, on a thread of its own; an `OSError` also ends it."""
         ...
 
     def refuse(self, stream: Stream, error: DomainError) -> None:
