@@ -220,9 +220,7 @@ class Door:
                 self.approval_wait.withdraw(each)
                 each.close()
             else:
-                why = fault("CANCELLED", f"{each.value.bound.id} was cancelled before it began")
-                each.value.settle(None)
-                self.after(each.value, Outcome("cancelled", error=why))
+                self._close_cancelled(each.value)
 
     def resume(self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant") -> Result[Json]:
         """Act like `call` for a call that a person approved, and use the approval up.
@@ -292,22 +290,23 @@ class Door:
         when = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
         verdict = self._judge(caller, ability, bound.judged_args(raw) if bound else raw, when)
         entries = self.recorder.decision_entries(verdict, caller, facts, cause)
-        if verdict.bound is not None and verdict.outcome == "ask":
-            if self._deferred:
-                held = self._reserve(verdict, verdict.bound, caller, when, raw)
-                return Ok(self._defer(verdict, verdict.bound, caller, cause, entries, held))
-            return self.approval_wait.request_approval(verdict, verdict.bound, caller, raw, cause, entries)
-        opening: Opening | None = None
-        if verdict.bound is not None and not verdict.code:
-            opening = self._reserve(verdict, verdict.bound, caller, when, raw)
-            if grant:
-                self._use(grant, verdict, now, opening)
-        if verdict.bound is None or opening is None or verdict.code:
-            entries.append(self.recorder.denial(verdict, caller, ability, cause))
-            self.ledger.append(entries, ts=now)
-            error = fault(verdict.code, verdict.reason, place=source_place(verdict.by))
-            return Err(error, {"signals": verdict.signals})
-        return Ok(self._open(verdict, verdict.bound, caller, cause, entries, opening))
+        bound = verdict.bound
+        if bound is None or verdict.outcome == "deny":
+            return self._deny(verdict, caller, ability, cause, entries, now)
+        if verdict.outcome == "ask" and not self._deferred:
+            return self.approval_wait.request_approval(verdict, bound, caller, raw, cause, entries)
+        opening = self._reserve(verdict, bound, caller, when, raw)
+        if verdict.outcome == "ask":
+            return Ok(self._defer(verdict, bound, caller, cause, entries, opening))
+        if grant and not self._use(grant, verdict, now, opening):
+            return self._deny(verdict, caller, ability, cause, entries, now)
+        return Ok(self._open(verdict, bound, caller, cause, entries, opening))
+
+    def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
+        """Record that the call is denied, after *entries*, and return why."""
+        entries.append(self.recorder.denial(verdict, caller, ability, cause))
+        self.ledger.append(entries, ts=now)
+        return Err(fault(verdict.code, verdict.reason, place=source_place(verdict.by)), {"signals": verdict.signals})
 
     def _reserve(
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, given: bytes
@@ -333,8 +332,8 @@ class Door:
         """Judge a pending call again, with its original arguments; facts and gates may have changed."""
         return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
 
-    def _use(self, grant: "Grant", verdict: Verdict, now: str, opening: Opening) -> None:
-        """Use the approval up, durably; the call is denied if it was used before."""
+    def _use(self, grant: "Grant", verdict: Verdict, now: str, opening: Opening) -> bool:
+        """Use the approval up, durably; if it was used before, *verdict* denies. Return whether the call may begin."""
         try:
             self.approval_wait.use(grant, self.ledger.session_id, now)
         except DeedbookError as problem:
@@ -342,6 +341,8 @@ class Door:
             if not isinstance(problem, ApprovalError):
                 raise
             verdict.deny(problem.error.code, problem.error.message)
+            return False
+        return True
 
     def _judge(self, caller: Caller, ability: str, raw: bytes, when: DecisionContext) -> Verdict:
         """Drive `judge`: run the gates that it does not ask itself."""
@@ -420,10 +421,14 @@ class Door:
         with suppress(DeedbookError, OSError):
             if any(event.span == ticket.span for event in read(self.ledger.place)):
                 self.calls.add(ticket)
-                why = fault("CANCELLED", f"{ticket.bound.id} was cancelled before it began")
-                ticket.settle(None)
-                self.after(ticket, Outcome("cancelled", error=why))
+                self._close_cancelled(ticket)
             self.doubt = not certain
+
+    def _close_cancelled(self, ticket: Ticket) -> None:
+        """Close an opened call that was cancelled before it began."""
+        why = fault("CANCELLED", f"{ticket.bound.id} was cancelled before it began")
+        ticket.settle(None)
+        self.after(ticket, Outcome("cancelled", error=why))
 
     # --- step 6 -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ a glob and no excluded one. Exclusions also hold for other spellings of the same
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -18,7 +18,8 @@ from deedbook.format.paths import fold_path
 
 from .conditions import ABSENT, ValueTest, as_list, glob_test, lookup, normal_path, too_large
 
-Access: TypeAlias = Literal["read", "write", "list"]
+if TYPE_CHECKING:
+    from deedbook.plugins.call_files import Access
 
 _MEMBERS: Final = ("abilities", "forbidden", "reads", "writes")
 _SHOWN: Final = 5
@@ -125,14 +126,8 @@ def ability_violation(limits: Iterable[BranchLimits], bound: LimitedAbility) -> 
     """Return the name of the limits that exclude *bound*, and why; models are not limited."""
     if bound.kind == "model":
         return None
-    for each in limits:
-        if each.allows is not None and not each.allows(bound.id):
-            return each.why, f"it may use {_list_globs(each.document['abilities'])}"
-        if each.forbids(bound.id):
-            return each.why, f"it may not use {_list_globs(each.document['forbidden'])}"
-        if each.has_files and bound.files is None:
-            return each.why, "its files are limited, and the handler does not declare which files it reaches"
-    return None
+    found = ((each.why, _exclusion(each, bound.id, bound.files)) for each in limits)
+    return next(((limit, why) for limit, why in found if why is not None), None)
 
 
 def path_violation(limits: Iterable[BranchLimits], bound: LimitedAbility, args: Object) -> tuple[str, str] | None:
@@ -144,14 +139,16 @@ def path_violation(limits: Iterable[BranchLimits], bound: LimitedAbility, args: 
     if bound.kind == "model" or (bound.files == "none" and bound.paths == PATHS):
         return None
     access: Access = "write" if bound.durable else "list"
+    paths = [path for pointer in bound.paths for path in _paths_in(lookup(pointer)(args))]
     for each in limits:
+        if not each.has_files:
+            continue
         rules = FileRules((each,))
-        for pointer in bound.paths:
-            for path in _paths_in(lookup(pointer)(args)):
-                normal = "" if path == "" else normal_path(path)
-                why = "is no plain path below the root" if normal is None else rules.refusal(access, normal)
-                if each.has_files and why is not None:
-                    return each.why, f"{str(path)[:200]!r} {why}"
+        for path in paths:
+            normal = "" if path == "" else normal_path(path)
+            why = "is no plain path below the root" if normal is None else rules.refusal(access, normal)
+            if why is not None:
+                return each.why, f"{str(path)[:200]!r} {why}"
     return None
 
 
@@ -165,7 +162,7 @@ class FileRules:
     limits: tuple[BranchLimits, ...]
     programs: bool = False
 
-    def refusal(self, access: Access, place: str) -> str | None:
+    def refusal(self, access: "Access", place: str) -> str | None:
         """Return why *place* may not be accessed; ``None`` if it may."""
         for each in self.limits:
             files = each.writes if access == "write" else each.reads
@@ -185,12 +182,18 @@ def file_rules(limits: tuple[BranchLimits, ...], bound: LimitedAbility) -> FileR
 
 def permits_ability(limits: Sequence[BranchLimits], name: str, files: str | None) -> bool:
     """Return whether a branch under *limits* may use the ability *name*, whose handler declares *files*."""
-    return all(
-        (each.allows is None or each.allows(name))
-        and not each.forbids(name)
-        and (files is not None or not each.has_files)
-        for each in limits
-    )
+    return all(_exclusion(each, name, files) is None for each in limits)
+
+
+def _exclusion(limits: BranchLimits, name: str, files: str | None) -> str | None:
+    """Return why *limits* exclude the ability *name*, whose handler declares *files*; ``None`` if they do not."""
+    if limits.allows is not None and not limits.allows(name):
+        return f"it may use {_list_globs(limits.document['abilities'])}"
+    if limits.forbids(name):
+        return f"it may not use {_list_globs(limits.document['forbidden'])}"
+    if limits.has_files and files is None:
+        return "its files are limited, and the handler does not declare which files it reaches"
+    return None
 
 
 # --- compiling --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from deedbook.plugins.plugins import Catalogue, discover
 
 from .declarations import AliasSource, LoaderSource, Origin, PackSource
 from .documents import Document
-from .sections import read_owners
+from .sections import pack_parts
 from .trees import SourceReader, SourceTree
 
 PARTS: Final = ("agents", "hooks", "policies", "registry", "skills")
@@ -114,11 +114,10 @@ class Activation:
                 why = f"{label} has no skill {name!r}{suggest(name, has)}; it has {', '.join(has) or 'none'}"
                 self._refuse(why, origin.place(join_pointer("skills", index)))
         hidden = [f"skills/{name}" for name in has if chosen is not None and name not in chosen]
-        owned = [name for owner in read_owners().values() if owner.packs for name in owner.files]
-        return folder.without([*(part for part in PARTS if part != "skills"), *owned, *hidden])
+        return folder.without([*(part for part in PARTS if part != "skills"), *pack_parts(), *hidden])
 
     def _check_layout(self, folder: PackFolder, label: str) -> PackFolder:
-        parts = (*PARTS, *(name for owner in read_owners().values() if owner.packs for name in owner.files))
+        parts = (*PARTS, *pack_parts())
         for name, kind in folder.kinds():
             if name in _OWN:
                 self._refuse("a pack has no settings; they are the workspace's", f"{label}: {name}")

@@ -1,6 +1,8 @@
 """The sections and files of a workspace that features read: ``known/sections.json`` names their owners."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -26,13 +28,21 @@ class SectionOwner:
     packs: bool = False
 
 
-def read_owners() -> dict[str, SectionOwner]:
+@cache
+def read_owners() -> Mapping[str, SectionOwner]:
     """Return the owners by the feature's name, which is also the name of its section, or of its folders in `roots:`."""
     known = canonical.decode((data_folder("known") / "sections.json").read_bytes())
-    return {
-        name: SectionOwner(owner["member"], tuple(owner["files"]), owner.get("packs", False))
-        for name, owner in known.items()
-    }
+    return MappingProxyType(
+        {
+            name: SectionOwner(owner["member"], tuple(owner["files"]), owner.get("packs", False))
+            for name, owner in known.items()
+        }
+    )
+
+
+def pack_parts() -> tuple[str, ...]:
+    """Return the names in a pack that features read."""
+    return tuple(name for owner in read_owners().values() if owner.packs for name in owner.files)
 
 
 def find_sections(

@@ -205,12 +205,8 @@ class ReplayJournal(RunJournal):
 
     def _is_repeated(self, request: Request) -> bool:
         """Return whether a lost call without an effect is made again."""
-        if request.kind != "call" or request.event.type == "flow.call" or request.settled is not None:
-            return False
-        last = request is self._requests[-1]
-        if not (request.is_lost or (request.is_cancelled and last)):
-            return False
-        return not request.may_have_effects(self._door.bindings)
+        is_unknown = request.is_unknown(last=request is self._requests[-1])
+        return is_unknown and not request.is_flow and not request.may_have_effects(self._door.bindings)
 
     def _next(
         self, kind: str, name: str, given: Any = None, recorded: Callable[[Request], Any] | None = None
@@ -220,9 +216,8 @@ class ReplayJournal(RunJournal):
             due = self._due()
             if due is None:
                 return None
-            if (due.kind, due.name) != (kind, name) and not (kind == "call" and due.kind == "approval"):
-                self._diverge(due, f"{name} was asked for")
-            if due.name != name:
+            kinds = (kind, "approval") if kind == "call" else (kind,)
+            if due.kind not in kinds or due.name != name:
                 self._diverge(due, f"{name} was asked for")
             if recorded is not None:
                 self._compare(due, given, recorded(due))
@@ -279,7 +274,7 @@ class ReplayJournal(RunJournal):
         if request.is_denied:
             return Err(fault(str(payload.get("code")), str(payload.get("reason"))))
         ended = request.outcome
-        if ended is None or request.is_lost or (request.is_cancelled and request is self._requests[-1]):
+        if ended is None or request.is_unknown(last=request is self._requests[-1]):
             why = (
                 f"{request.name} was begun by event {request.event.seq}, and no record says what came of it; find out, "
                 f"then give its result: deedbook resume {self._told.parent.session} --result JSON"

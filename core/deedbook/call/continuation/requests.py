@@ -67,14 +67,23 @@ class Request:
         return may_have_effects(bindings, [self.name, *self.nested])
 
     @property
+    def is_flow(self) -> bool:
+        """Whether the request is the call of a flow."""
+        return self.event.type == "flow.call"
+
+    @property
     def is_open_run(self) -> bool:
         """Whether the request is the call of a flow that has not ended."""
-        return self.event.type == "flow.call" and self.is_lost
+        return self.is_flow and self.is_lost
 
     @property
     def is_cancelled(self) -> bool:
         """Whether the call was cancelled."""
         return self.outcome is not None and self.outcome.payload.get("outcome") == "cancelled"
+
+    def is_unknown(self, *, last: bool) -> bool:
+        """Return whether nobody knows what came of the call: it was lost, or cancelled as the *last* of its branch."""
+        return self.settled is None and (self.is_lost or (self.is_cancelled and last))
 
 
 @attrs.define(eq=False)

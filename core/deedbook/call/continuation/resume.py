@@ -166,7 +166,7 @@ def _open_message(events: Sequence[Event], requests: RunRequests) -> str | None:
     if "skill.invoke" in names:
         return None if "skill.complete" in names else last
     calls = [request for request in found if request.kind == "call"]
-    if not any(request.event.type == "flow.call" for request in calls) or "agent.reply" in names:
+    if not any(request.is_flow for request in calls) or "agent.reply" in names:
         return None
     return last if any(request.is_lost for request in calls) or found[-1].kind == "call" else None
 

@@ -130,14 +130,11 @@ def _unsettled(found: Resumption, bindings: Bindings) -> list[Request]:
     for branch in found.requests.branches.values():
         for request in branch:
             last = request is branch[-1]
-            if request.settled is None and (
-                (request.kind == "approval" and last) or _is_lost_write(request, bindings, last=last)
-            ):
+            is_open = request.kind == "approval" and request.settled is None and last
+            if is_open or _is_lost_write(request, bindings, last=last):
                 waiting.append(request)
     return waiting
 
 
 def _is_lost_write(request: Request, bindings: Bindings, *, last: bool) -> bool:
-    if request.kind != "call" or request.event.type == "flow.call":
-        return False
-    return (request.is_lost or (request.is_cancelled and last)) and request.may_have_effects(bindings)
+    return request.is_unknown(last=last) and not request.is_flow and request.may_have_effects(bindings)
