@@ -261,6 +261,11 @@ def test_kind_with_a_wrong_declaration_of_subjects_is_refused(lab, spec, words):
     assert words in message
 
 
+def test_gate_that_is_false_as_a_truth_value_is_asked(review):
+    review.offer("policy", "severity", type("Empty", (Severity,), {"__len__": lambda _: 0}))
+    assert decide(review, {"severity": "P1"}).decision.outcome == "advisory"
+
+
 def test_kind_without_decide_is_refused(lab):
     lab.offer("policy", "own", type("Kind", (), {k: v for k, v in vars(kind(allow)).items() if k != "decide"}))
     lab.settings(policies={"routing": {"kind": "own"}})

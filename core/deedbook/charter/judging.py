@@ -186,15 +186,15 @@ class JudgingBinder:
         """Add a policy; *made* is the gate that its kind constructed, or ``None`` if it is not to be asked."""
         entry = fitting.entry
         if judges_calls(entry):
-            self._keep("policy", fitting, made or _refuse_to_act, POLICY, POLICY_LIMIT)
+            self._keep("policy", fitting, _refuse_to_act if made is None else made, POLICY, POLICY_LIMIT)
         if subjects := entry.get("subjects"):
-            ask = made.decide if made else _refuse_to_act
+            ask = _refuse_to_act if made is None else made.decide
             gate = self._gate("policy", fitting, ask, frozenset(), POLICY_LIMIT)
             self.subjects[fitting.name] = {
                 name: BoundSubject(
                     name,
                     attrs.evolve(gate, may=frozenset(row["answers"])),
-                    foreign(self.document["schemas"][row["schema"]], place=f"subject {name} of {fitting.name}"),
+                    self._compile(row["schema"], f"subject {name} of {fitting.name}"),
                 )
                 for name, row in subjects.items()
             }
@@ -304,20 +304,23 @@ class JudgingBinder:
         return ServerPaths(self.root, paths, settings.get("cwd", ""), here=paths != PATHS)
 
     def _validator(self, entry: Mapping[str, Any], own: str, narrowed: str) -> Validator:
-        """Return a validator for the plugin's schema and the one in YAML, compiled once for all that share them."""
-        key = f"{entry[own]} {entry[narrowed]}"
+        """Return a validator for the plugin's schema and the one in YAML, the same for all that share them."""
+        digests = [digest for digest in (entry[own], entry[narrowed]) if digest is not None]
+        key = " ".join(digests)
         if key not in self._validators:
-            both = [
-                foreign(self.document["schemas"][digest], place=f"schema {digest}")
-                for digest in (entry[own], entry[narrowed])
-                if digest is not None
-            ]
+            both = [self._compile(digest, f"schema {digest}") for digest in digests]
             self._validators[key] = both[0] if len(both) == 1 else _BothValidators(*both)
         return self._validators[key]
 
+    def _compile(self, digest: str, place: str) -> Validator:
+        """Return the validator of one of the charter's schemas, compiled once for all that share it."""
+        if digest not in self._validators:
+            self._validators[digest] = foreign(self.document["schemas"][digest], place=place)
+        return self._validators[digest]
+
     def _record(self, event_type: str, row: Mapping[str, Any]) -> Validator:
         """Return the validator for payloads of a plugin's event type."""
-        return foreign(self.document["schemas"][row["schema"]], place=f"event type {event_type}")
+        return self._compile(row["schema"], f"event type {event_type}")
 
     def _input_schema(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the argument schema for models: the plugin's, overwritten by the schema in YAML."""
