@@ -34,14 +34,17 @@ def run(plan: Plan) -> Iterator[Line]:
     many, few = plan.size(_MANY, 40), plan.size(_FEW, 4)
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         root, catalogue = _workspace(Path(folder) / "many", many), _catalogue()
-        cold = _seconds(lambda: _start(root, catalogue))
+        cold = measure_cpu(lambda: start_kernel(root, catalogue))
         charter = next(root.glob(".deedbook/charters/*/charter.json"))
         rounds = [
-            (_seconds(lambda: _start(root, catalogue)), _seconds(lambda: orjson.loads(charter.read_bytes())))
+            (
+                measure_cpu(lambda: start_kernel(root, catalogue)),
+                measure_cpu(lambda: orjson.loads(charter.read_bytes())),
+            )
             for _ in range(plan.size(_ROUNDS, 1))
         ]
         small = _workspace(Path(folder) / "few", few)
-        linear = cold / (_seconds(lambda: _start(small, catalogue)) * many / few)
+        linear = cold / (measure_cpu(lambda: start_kernel(small, catalogue)) * many / few)
     ratio = Figure.of([warm / reading for warm, reading in rounds])
     yield Measure(f"{many:,} abilities: warm start to reading the charter as JSON", "at most", 3, ratio)
     yield Measure(f"{many:,} abilities: cold start to ten times that of {few:,}", "at most", 1.3, linear)
@@ -49,11 +52,13 @@ def run(plan: Plan) -> Iterator[Line]:
     yield Value(f"{many:,} abilities: cold start to warm start", times_warm)
 
 
-def _start(root: Path, catalogue: Catalogue) -> None:
+def start_kernel(root: Path, catalogue: Catalogue) -> None:
+    """Open the kernel of a workspace, and close it."""
     open_kernel(root, catalogue=catalogue).close()
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def measure_cpu(work: Callable[[], object]) -> float:
+    """Return the CPU time of *work* in seconds."""
     begun = process_time()
     work()
     return process_time() - begun

@@ -4,15 +4,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from time import process_time
 from typing import Final
 
 import orjson
 
-from benchmarks.abilities import InstalledDistribution
+from benchmarks.abilities import InstalledDistribution, measure_cpu, start_kernel
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Figure, Plan
-from deedbook import open_kernel
 from deedbook.plugins.plugins import Catalogue, discover
 
 _CYCLES: Final = 50
@@ -31,32 +29,22 @@ def run(plan: Plan) -> Iterator[Line]:
         root, bare, catalogue = Path(folder) / "many", Path(folder) / "none", _catalogue()
         _write_workspace(root, cycles)
         _write_workspace(bare, 0)
-        cold, _ = _seconds(lambda: _start(root, catalogue)), _start(bare, catalogue)
+        cold, _ = measure_cpu(lambda: start_kernel(root, catalogue)), start_kernel(bare, catalogue)
         charter = next(root.glob(".deedbook/charters/*/charter.json"))
         sources = sorted((root / ".system").rglob("*.md"))
         works: tuple[Callable[[], object], ...] = (
-            lambda: _start(root, catalogue),
-            lambda: _start(bare, catalogue),
+            lambda: start_kernel(root, catalogue),
+            lambda: start_kernel(bare, catalogue),
             lambda: orjson.loads(charter.read_bytes()),
             lambda: [sha256(path.read_bytes()).digest() for path in sources],
         )
-        rounds = [tuple(map(_seconds, works)) for _ in range(plan.size(_ROUNDS, 1))]
+        rounds = [tuple(map(measure_cpu, works)) for _ in range(plan.size(_ROUNDS, 1))]
     least = Figure.of([warm / (empty + reading + hashing) for warm, empty, reading, hashing in rounds])
     what = "a start without, reading the charter and hashing the files"
     yield Measure(f"{files}: warm start to {what}", "at most", 2, least)
     index = Figure.of([warm / (empty + reading) for warm, empty, reading, _ in rounds])
     yield Value(f"{files}: warm start to a start without and reading the charter", index)
     yield Value(f"{files}: cold start to warm start", Figure.of([cold / warm for warm, *_ in rounds]))
-
-
-def _start(root: Path, catalogue: Catalogue) -> None:
-    open_kernel(root, catalogue=catalogue).close()
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begun = process_time()
-    work()
-    return process_time() - begun
 
 
 def _catalogue() -> Catalogue:

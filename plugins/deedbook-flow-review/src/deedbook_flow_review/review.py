@@ -51,7 +51,7 @@ class Review:
     spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none", files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
-        self._limits = Limits(settings.get("max_turns", 12), settings.get("max_malformed", 1))
+        self._limits = Limits.parse(settings)
         self._max_rework = settings.get("max_rework", 1)
 
     def __call__(self, args: Object, run: Run) -> None:

@@ -16,7 +16,6 @@ context. So an edited or cut bundle is refused. It does not prove who wrote the 
 import base64
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,7 +179,7 @@ def _parse_sealed(sealed: Any, events: Sequence[Event], place: str) -> dict[str,
             found[name] = base64.b64decode(text, validate=True)
         except (binascii.Error, TypeError, ValueError):
             raise _refused("a sealed value of the bundle is not in Base64", place) from None
-        if name not in named or sha256(found[name]).hexdigest() != name:
+        if name not in named or digest(found[name]) != name:
             raise _refused(f"the sealed value {name[:64]!r} is not one of its events, or was changed", place)
     return found
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 
@@ -34,6 +34,11 @@ class Limits:
 
     max_turns: int = 12
     max_malformed: int = 1
+
+    @classmethod
+    def parse(cls, settings: Object) -> Self:
+        """Return the limits in a flow's settings, which match `LIMIT_SETTINGS`."""
+        return cls(**{name: settings[name] for name in LIMIT_SETTINGS if name in settings})
 
 
 class Conversation:

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from deedbook import Event
 
+from .definition import NOTE
+
 _WIDTH: Final = 8
 
 
@@ -39,7 +41,7 @@ class CycleProgress:
                 word = "answers" if event.type == "flow.result" else "fails"
                 more = f": {said['message']}" if event.type == "flow.error" else ""
                 self._tell(word, f"{self._passes.pop(event.parent)}{more}")
-            case "context.noted" if said["event_type"] == "workflow_phase":
+            case "context.noted" if said["event_type"] == NOTE:
                 self._tell_phase(said["data"])
 
     def _tell_phase(self, note: Any) -> None:

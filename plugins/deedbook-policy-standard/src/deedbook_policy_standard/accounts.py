@@ -40,6 +40,11 @@ class AccountId:
     who: str
     since: str
 
+    @classmethod
+    def parse(cls, row: Object) -> "AccountId":
+        """Return the account of a row of an event; the row may have more members."""
+        return cls(row["name"], row["per"], row["who"], row["since"])
+
     def as_json(self) -> dict[str, str]:
         """Return its members as an event records them."""
         return attrs.asdict(self)

@@ -106,7 +106,7 @@ class Balances:
             for row in rows:
                 balance: Mapping[str, Any] = row["balance"]
                 _require_numbers(balance)
-                yield AccountId(row["name"], row["per"], row["who"], row["since"]), balance
+                yield AccountId.parse(row), balance
         except (KeyError, TypeError, AttributeError) as problem:
             self._broken = f"event {event.seq}: {problem}"
 

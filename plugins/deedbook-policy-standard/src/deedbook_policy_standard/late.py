@@ -65,7 +65,7 @@ def _finals(
         if event.type == "llm.response" and event.parent == payload["span"]:
             answer = event.payload.get("response")
     for row in payload["accounts"]:
-        account = AccountId(row["name"], row["per"], row["who"], row["since"])
+        account = AccountId.parse(row)
         terms = known.get((account.name, account.per))
         if ended and not begun:
             yield account, {}

@@ -132,8 +132,8 @@ class Budgets:
             def entries() -> list[Entry]:
                 if (payload["session"], payload["span"]) in (balances.watched or ()):
                     return []  # its own process has settled it meanwhile
-                rows = [row for row in payload["accounts"] if _account_of(row) in finals]
-                changed = [_row(balances, _account_of(row), finals[_account_of(row)], row["amount"]) for row in rows]
+                rows = [(AccountId.parse(row), row) for row in payload["accounts"]]
+                changed = [_row(balances, each, finals[each], row["amount"]) for each, row in rows if each in finals]
                 about = {name: payload[name] for name in _ABOUT_CALL}
                 return [_event(ledger, SETTLED, None, {**about, "accounts": changed, "late": True})]
 
@@ -215,10 +215,6 @@ def _final(share: Share, call: Call, outcome: Any, begun: float) -> dict[str, An
         return share.estimate.reserved
     ms = int((time.monotonic() - begun) * 1000)
     return share.terms.settle(call, share.estimate, outcome.value, ms)
-
-
-def _account_of(row: Object) -> AccountId:
-    return AccountId(*(row[name] for name in _ACCOUNT))
 
 
 def _row(balances: Balances, account: AccountId, amount: Amounts, instead_of: Amounts) -> dict[str, Any]:

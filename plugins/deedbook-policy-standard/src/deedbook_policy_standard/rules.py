@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from deedbook.contract import GateSpec, Host, Object, PolicyProblem, PolicyTarget
 
-from .ruleset import SETTINGS, RuleSet
+from .ruleset import SETTINGS, RuleSet, read_named_facts
 
 
 class Rules(RuleSet):
@@ -30,8 +30,7 @@ class Rules(RuleSet):
     @staticmethod
     def reads(body: Object) -> frozenset[str]:
         """Return the facts that the body names under ``reads``."""
-        named = body.get("reads")
-        return frozenset(name for name in named if isinstance(name, str)) if isinstance(named, list) else frozenset()
+        return read_named_facts(body)
 
     @staticmethod
     def lint(body: Object, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:

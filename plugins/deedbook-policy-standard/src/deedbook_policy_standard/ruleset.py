@@ -26,6 +26,14 @@ from .expressions import LONGEST, Expression, Flaw, Invalid, Language, NoEngine,
 _OUTCOMES: Final = ["allow", "ask", "deny"]
 _REMEMBERED: Final = 4096
 
+READS_SCHEMA: Final[Object] = {
+    "description": "The facts that conditions look at, such as session.calls; exactly these are recorded",
+    "type": "array",
+    "uniqueItems": True,
+    "items": {"type": "string", "minLength": 1},
+}
+"""The JSON Schema of the member ``reads`` of a policy's body."""
+
 SETTINGS: Final[Object] = {
     "description": "Rules in order; the first whose match holds decides, else the default",
     "type": "object",
@@ -57,12 +65,7 @@ SETTINGS: Final[Object] = {
             },
         },
         "default": {"description": "What happens to a call that no rule matches; deny if left out", "enum": _OUTCOMES},
-        "reads": {
-            "description": "The facts that conditions look at, such as session.calls; exactly these are recorded",
-            "type": "array",
-            "uniqueItems": True,
-            "items": {"type": "string", "minLength": 1},
-        },
+        "reads": READS_SCHEMA,
     },
     "additionalProperties": False,
 }
@@ -195,6 +198,12 @@ def _compiled(index: int, rule: Object, language: Language | None) -> Rule:
 def default_decision(outcome: Outcome, why: str = "") -> Decision:
     """Return the decision of a policy none of whose rules holds."""
     return Decision(outcome, "" if outcome == "allow" else f"no rule matches; {why or f'the default is {outcome}'}")
+
+
+def read_named_facts(body: Object) -> frozenset[str]:
+    """Return the facts that a policy's body names under ``reads``; the body may be malformed."""
+    named = body.get("reads")
+    return frozenset(name for name in named if isinstance(name, str)) if isinstance(named, list) else frozenset()
 
 
 def _language(settings: Object) -> Language | None:

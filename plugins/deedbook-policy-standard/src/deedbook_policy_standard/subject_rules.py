@@ -30,7 +30,7 @@ from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.policy.conditions import SCALAR, as_list
 
 from .expressions import LONGEST, Expression, Language, Readers, Unclear, nested, read_principal
-from .ruleset import default_decision, unclear_denial
+from .ruleset import READS_SCHEMA, default_decision, read_named_facts, unclear_denial
 
 OUTCOMES: Final = ("deny", "advisory", "allow")
 """The answers, the strictest first."""
@@ -75,12 +75,7 @@ def settings_schema(description: str, rule_keys: Object | None = None, keys: Obj
                 "type": "object",
                 "additionalProperties": {**value, "type": [*value["type"], "object"], "additionalProperties": value},
             },
-            "reads": {
-                "description": "The facts that conditions look at, such as session.calls; exactly these are recorded",
-                "type": "array",
-                "uniqueItems": True,
-                "items": {"type": "string", "minLength": 1},
-            },
+            "reads": READS_SCHEMA,
             **(keys or {}),
         },
         "additionalProperties": False,
@@ -222,8 +217,7 @@ class SubjectPolicy:
     @staticmethod
     def reads(body: Object) -> Iterable[str]:
         """Return the facts that the body names under ``reads``."""
-        named = body.get("reads")
-        return [name for name in named if isinstance(name, str)] if isinstance(named, list) else ()
+        return read_named_facts(body)
 
     @classmethod
     def lint(cls, body: Object, abilities: Sequence[PolicyTarget]) -> Iterable[PolicyProblem]:  # noqa: ARG003

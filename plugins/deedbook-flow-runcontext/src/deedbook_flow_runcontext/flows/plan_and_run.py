@@ -65,7 +65,7 @@ class PlanAndRun:
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._compiler = CompilerSettings(**{name: settings[name] for name in _COMPILER if name in settings})
-        self._limits = Limits(settings.get("max_turns", 12), settings.get("max_malformed", 1))
+        self._limits = Limits.parse(settings)
         self._by_planner = settings.get("plan_by") == "planner"
         self._approval = settings.get("approval")
 

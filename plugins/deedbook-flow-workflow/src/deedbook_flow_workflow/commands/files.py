@@ -94,12 +94,13 @@ def _find_cycle(options: GlobalOptions, name: str, profile: str | None) -> "Cycl
     from deedbook.format.errors import BindingError, fault
     from deedbook.format.schema import suggest
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_flow_workflow.definition import PREFIX
     from deedbook_flow_workflow.registry.files import PHASES
     from deedbook_flow_workflow.views.cycle import CycleView
 
     registry: Any = read_workspace(options.workspace, profile).sections.get("workflows")
     known = {} if registry is None else registry.definitions
-    found = known.get(name.removeprefix("workflow/"))
+    found = known.get(name.removeprefix(PREFIX))
     if found is None:
         listed = ", ".join(sorted(known)) or "none"
         raise BindingError(fault("USAGE", f"there is no cycle {name!r}{suggest(name, known)}; cycles: {listed}"))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from deedbook.format.files import Folder
     from deedbook.kernel import Kernel
 
-PREFIX = "workflow/"
-
 
 @click.command("run", short_help="Run a cycle.")
 @click.argument("cycle", metavar="CYCLE")
@@ -43,6 +41,7 @@ def run(
     A cycle that waits for a person, or is interrupted, is suspended; `deedbook workflow resume SESSION` goes on.
     """
     from deedbook.cli.execution import execute, reply_ending, session_starter
+    from deedbook_flow_workflow.definition import PREFIX
 
     if not request.strip():
         raise click.UsageError("the request is empty")
@@ -123,6 +122,7 @@ def _check_cycle(session: "Session", cycle: str) -> None:
     """Raise `BindingError` for a cycle that the workspace does not have."""
     from deedbook.format.errors import BindingError, fault
     from deedbook.format.schema import suggest
+    from deedbook_flow_workflow.definition import PREFIX
 
     known = sorted(name.removeprefix(PREFIX) for name in session.bindings.abilities if name.startswith(PREFIX))
     if cycle not in known:
@@ -132,8 +132,10 @@ def _check_cycle(session: "Session", cycle: str) -> None:
 
 def _describe(cycle: dict[str, Any], contexts: "Mapping[str, Any]", folder: "Folder") -> dict[str, Any]:
     """Return the row of a cycle, with the runs of its phases, which its context has."""
+    from deedbook_flow_workflow.definition import NOTE
+
     context = contexts.get(cycle["run"])
-    notes = [_open(folder, each.data) for each in context.log if each.event_type == "workflow_phase"] if context else []
+    notes = [_open(folder, each.data) for each in context.log if each.event_type == NOTE] if context else []
     runs = [_describe_run(note, _open(folder, note["aggregate"])) for note in notes if note and "aggregate" in note]
     return {**cycle, "state": context.state if context else None, "runs": [each for each in runs if each]}
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from deedbook.format.schema import suggest
 from deedbook.workspace.trees import SourceReader
 from deedbook_flow_workflow.artifacts import FIELDS, find_template_flaws, find_unknown_fields
-from deedbook_flow_workflow.definition import Artifact, Cycle, Definition, Persona, Phase
+from deedbook_flow_workflow.definition import REVIEW, Artifact, Cycle, Definition, Persona, Phase
 
 from .files import ARTIFACTS, PERSONAS, PHASES, Library, WorkflowFile
 from .graph import check_graph, find_next
@@ -17,7 +17,6 @@ from .signal_check import SignalCheck, signals_of
 GENERATIONS: Final = 3
 PHASE_RUNS: Final = 32
 """The bounds of a cycle that sets none."""
-_REVIEW: Final = "review"
 
 
 class CycleCompiler:
@@ -127,7 +126,7 @@ class CycleCompiler:
             advance_signal=said["advance_signal"],
             halt_signal=said.get("halt_signal"),
             personas=tuple(map(skill_name, said.get("agents_invoked", ()))),
-            flow=said.get("flow", _REVIEW),
+            flow=said.get("flow", REVIEW),
             input_schema=said.get("input_schema"),
             output_schema=self._output_of(file),
             artifact=said.get("artifact"),

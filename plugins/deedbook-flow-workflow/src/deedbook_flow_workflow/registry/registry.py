@@ -20,18 +20,14 @@ from deedbook.workspace.declarations import (
     Workspace,
 )
 from deedbook.workspace.trees import SourceReader, SourceTree
-from deedbook_flow_workflow.definition import WRITE, WRITER, Definition
+from deedbook_flow_workflow.definition import FLOW, PREFIX, REVIEW, WRITE, WRITER, Definition
 
 from .cycles import CycleCompiler
 from .files import ARTIFACTS, CYCLES, PERSONAS, PHASES, POLICIES, Library, WorkflowFile
 from .personas import PersonaSource, read_personas
 
-FLOW: Final = "workflow"
-"""The flow that runs cycles, and the prefix of their abilities."""
 WRITES: Final = "persona-writes"
 """The policy that limits personas to the paths that they say they write."""
-REVIEW: Final = "review"
-"""The flow of a phase that names none."""
 
 _HEAD: Final = ("schema_version", "id", "title", "overrides", "kind", "match")
 """The keys of a policy that are not settings of its kind."""
@@ -61,7 +57,7 @@ class WorkflowRegistry(FeatureSection):
         for name, definition in self.definitions.items():
             file = self.files[CYCLES][name]
             yield AbilitySource(
-                id=f"{FLOW}/{name}",
+                id=f"{PREFIX}{name}",
                 place=file.line,
                 origin=file.origin,
                 summary=definition.cycle.title,
@@ -133,28 +129,15 @@ class WorkflowRegistry(FeatureSection):
 
     def problems(self, workspace: Workspace) -> Iterable[DomainError]:
         """Return the faults of names that other parts of the workspace declare: flows, policies and tools."""
+        handlers = {ability.id: ability.handler.get("flow") for ability in workspace.abilities.values()}
         for file in self.files[PHASES].values():
-            yield from self._check_flow(file, workspace)
+            yield from _check_flow(file, handlers)
             yield from self._check_writing(file, workspace)
         for axis in (CYCLES, PHASES):
             for file in self.files[axis].values():
                 yield from self._check_policies(file, workspace)
         for persona in self.personas.values():
             yield from persona.problems(workspace)
-
-    def _check_flow(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
-        name = file.front.get("flow", REVIEW)
-        handlers = {ability.id: ability.handler.get("flow") for ability in workspace.abilities.values()}
-        flows = [each for each, handler in handlers.items() if handler not in (None, FLOW, WRITER)]
-        if name in flows:
-            return
-        if handlers.get(name) in (FLOW, WRITER):
-            why = f"flow: {name} is of workflows itself; a phase runs another flow, such as {REVIEW}"
-        elif name in handlers:
-            why = f"flow: {name} is no flow; name an ability with handler: {{flow: …}}"
-        else:
-            why = f"flow: {name} is not declared{suggest(name, flows)}; declare an ability with handler: {{flow: …}}"
-        yield fault("SOURCE_INVALID", why, place=file.place("flow") if "flow" in file.front else file.place("id"))
 
     def _check_writing(self, file: WorkflowFile, workspace: Workspace) -> Iterator[DomainError]:
         """Yield a fault for an artifact in a workspace without the ability that writes files."""
@@ -169,6 +152,22 @@ class WorkflowRegistry(FeatureSection):
             if name not in workspace.policies:
                 why = f"policies: {name} is not declared{suggest(name, workspace.policies)}"
                 yield fault("SOURCE_INVALID", why, place=file.place("policies", index))
+
+
+def _check_flow(file: WorkflowFile, handlers: Mapping[str, str | None]) -> Iterator[DomainError]:
+    """Yield a fault if a phase cannot run its flow; *handlers* has the flow of each ability, ``None`` without one."""
+    name = file.front.get("flow", REVIEW)
+    handler = handlers.get(name)
+    if handler not in (None, FLOW, WRITER):
+        return
+    if handler is not None:
+        why = f"flow: {name} is of workflows itself; a phase runs another flow, such as {REVIEW}"
+    elif name in handlers:
+        why = f"flow: {name} is no flow; name an ability with handler: {{flow: …}}"
+    else:
+        flows = [each for each, handler in handlers.items() if handler not in (None, FLOW, WRITER)]
+        why = f"flow: {name} is not declared{suggest(name, flows)}; declare an ability with handler: {{flow: …}}"
+    yield fault("SOURCE_INVALID", why, place=file.place("flow") if "flow" in file.front else file.place("id"))
 
 
 def _flows_of(definition: Definition) -> frozenset[str]:

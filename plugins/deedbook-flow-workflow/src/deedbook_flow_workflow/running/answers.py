@@ -49,8 +49,7 @@ class AnswerReader:
     def __init__(self, definition: Definition, phase: Phase, authors: Collection[str]) -> None:
         self._definition, self._phase, self._authors = definition, phase, authors
         self._findings = Schemas.load(data_folder("schemas")).validator(FINDINGS)
-        given = phase.output_schema
-        own = None if phase.is_review or given is None else given
+        own = None if phase.is_review else phase.output_schema
         self._output = foreign(definition.schemas[own], place=f"schema {own}") if own else None
 
     def read(self, persona: str, result: "Object | Failed") -> PersonaAnswer:

@@ -1,9 +1,9 @@
 """The flow ``workflow-artifact``: writes the file of an artifact through an ability, in the scope of the caller."""
 
-from hashlib import sha256
 from typing import Any, Final
 
 from deedbook import Failed, HandlerSpec, Host, Object, Run
+from deedbook.format.canonical import digest
 from deedbook_flow_workflow.artifacts import build_name, check_file, render_file
 from deedbook_flow_workflow.definition import WRITE, Artifact
 
@@ -67,7 +67,7 @@ class WriteArtifact:
         who = run.skill.name if run.skill else "workflow"
         claim = {"who": who, "why": args["why"], "expected_hash": args["written"].get(path, "")}
         run.call(self._write, {"path": path, "text": raw.decode(), **claim})
-        return {"path": path, "hash": sha256(raw).hexdigest()}
+        return {"path": path, "hash": digest(raw)}
 
 
 def _render(artifact: Artifact, value: Object) -> bytes:

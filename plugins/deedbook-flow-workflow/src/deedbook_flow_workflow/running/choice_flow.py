@@ -11,8 +11,8 @@ from deedbook.contract import AbilityInfo
 from deedbook.format.schema import suggest
 from deedbook_flow_runcontext.conversation import LIMIT_SETTINGS, Conversation, Limits
 from deedbook_flow_runcontext.flows.modes import PROMPT
+from deedbook_flow_workflow.definition import PREFIX
 
-_PREFIX: Final = "workflow/"
 _SETTINGS: Final = {
     "type": "object",
     "properties": {
@@ -36,14 +36,14 @@ class ChooseCycle:
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the contract gives every plugin a host
         self._asks_lead = settings.get("lead", False)
         self._otherwise: str | None = settings.get("otherwise")
-        self._limits = Limits(settings.get("max_turns", 12), settings.get("max_malformed", 1))
+        self._limits = Limits.parse(settings)
 
     def __call__(self, args: Object, run: Run) -> None:
         """Choose the cycle, run it, and end as it ended."""
-        cycles = {each.id.removeprefix(_PREFIX): each.summary for each in run.abilities() if _is_cycle(each)}
+        cycles = {each.id.removeprefix(PREFIX): each.summary for each in run.abilities() if _is_cycle(each)}
         directive = self._choose(run, args["prompt"], cycles)
         cycle = directive.get("cycle")
-        ability = self._otherwise if cycle is None else f"{_PREFIX}{_check(cycle, cycles)}"
+        ability = self._otherwise if cycle is None else f"{PREFIX}{_check(cycle, cycles)}"
         if ability is None:
             known = ", ".join(sorted(cycles)) or "none"
             raise Failed("NOT_AVAILABLE", f"no skill and no lead named a cycle for this prompt; cycles: {known}")
@@ -69,7 +69,7 @@ class ChooseCycle:
 
 
 def _is_cycle(info: AbilityInfo) -> bool:
-    return info.kind == "flow" and info.id.startswith(_PREFIX)
+    return info.kind == "flow" and info.id.startswith(PREFIX)
 
 
 def _cycle_of(skill: Skill | None) -> str | None:

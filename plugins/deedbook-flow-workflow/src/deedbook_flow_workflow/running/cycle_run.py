@@ -18,15 +18,13 @@ from deedbook import Failed, Object, Run
 from deedbook.format.schema import foreign
 from deedbook_flow_workflow.aggregate import fingerprint, grade
 from deedbook_flow_workflow.artifacts import make_slug
-from deedbook_flow_workflow.definition import GENERATION, Definition, Phase
+from deedbook_flow_workflow.definition import GENERATION, NOTE, Definition, Phase
 
 from .events import ABORT, ABORTED, ADVANCED, COMPLETED, DONE, HALTED, STARTED
 from .judgement import Judgement
 from .phase_run import Material, PhaseOutcome, PhaseRun
 from .signal_set import SignalSet
 
-NOTE: Final = "workflow_phase"
-"""The note in the execution log about one run of a phase."""
 _LONGEST: Final = 2000
 
 

@@ -102,8 +102,7 @@ class PhaseRun:
         branches = [Branch(name, self._prepare_pass(name), skill=name) for name in personas]
         found = self._run.parallel(branches, return_failures=True)
         for result in found:
-            if isinstance(result, Failed) and (result.lost or result.code in _ENDS):
-                raise result
+            _raise_if_final(result)
         return [self._reader.read(name, result) for name, result in zip(personas, found, strict=True)]
 
     def _prepare_pass(self, persona: str) -> Callable[[Run], Any]:
@@ -177,9 +176,14 @@ class PhaseRun:
         [found] = self._run.parallel([branch], return_failures=True)
         if not isinstance(found, Failed):
             return attrs.evolve(outcome, path=found["path"], digest=found["hash"])
-        if found.lost or found.code in _ENDS:
-            raise found
+        _raise_if_final(found)
         return attrs.evolve(outcome, blocked=f"the artifact {name} was not written: {found.code}: {found}")
+
+
+def _raise_if_final(result: Any) -> None:
+    """Raise a failure that ends the cycle."""
+    if isinstance(result, Failed) and (result.lost or result.code in _ENDS):
+        raise result
 
 
 def _run_pass(run: Run, *, flow: str, prompt: str) -> Any:

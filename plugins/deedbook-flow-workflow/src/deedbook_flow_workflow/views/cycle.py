@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from deedbook_flow_workflow.definition import Cycle, Definition, Phase
+from deedbook_flow_workflow.definition import PREFIX, Cycle, Definition, Phase
 
 
 @attrs.frozen
@@ -57,7 +57,7 @@ class CycleView:
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield what there is to say about the cycle, each with its name."""
         cycle = self.cycle
-        yield "ability", f"workflow/{cycle.id}"
+        yield "ability", f"{PREFIX}{cycle.id}"
         yield "done when", cycle.done if cycle.done is not None else "the last phase advances"
         yield "bounds", f"{cycle.max_generations} runs of a phase in a row, {cycle.max_phase_runs} runs in all"
         if cycle.policies:
