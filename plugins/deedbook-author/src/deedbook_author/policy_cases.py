@@ -4,7 +4,7 @@ A file ends in ``.test.yaml`` and stands beside the policies (``schemas/policy_t
 Policies are enforced here even where the workspace only observes. Hooks run only on request, and only pure ones.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -95,6 +95,21 @@ class RuleCoverage:
     rule: int | None
     place: str
     covered: bool
+
+    @property
+    def label(self) -> str:
+        """The rule for people, counted from 1."""
+        return "the default" if self.rule is None else f"rule {self.rule + 1}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON; rules count from 1."""
+        number = None if self.rule is None else self.rule + 1
+        return {"policy": self.policy, "rule": number, "place": self.place, "covered": self.covered}
+
+
+def covered_percent(rules: Sequence[RuleCoverage]) -> float:
+    """Return the share of *rules* that a case reaches; 100 if there are none."""
+    return 100 * sum(each.covered for each in rules) / len(rules) if rules else 100.0
 
 
 def read_cases(tree: SourceTree, path: str, schemas: Schemas) -> list[Case]:

@@ -7,11 +7,10 @@ matches nothing, or an ability that no prompt finds.
 import sysconfig
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.compiler import compile_charter
 from deedbook.charter.policies import lint_own_policies
 from deedbook.format.errors import BindingError, DomainError, fault
 from deedbook.format.schema import suggest
@@ -23,18 +22,9 @@ from deedbook.programs.process import BASE, has_program
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
 
+from .findings import Finding, compile_surveyed
+
 _SHORTEST: Final = 8
-_UNDECLARED: Final = " is not declared"
-
-
-@attrs.frozen
-class Finding:
-    """One finding: *place* is ``file:line:column`` if it is in a file, *code* an error's."""
-
-    level: Literal["error", "note"]
-    code: str | None
-    place: str | None
-    message: str
 
 
 @attrs.frozen
@@ -57,12 +47,9 @@ def survey(root: Path, catalogue: Catalogue, *, kernel: str, files: Sequence[str
     is no source of the workspace.
     """
     workspace, faults = survey_workspace(root)
-    charter = None
-    if workspace is not None:
-        charter, more = _compile(workspace, catalogue, kernel)
-        # an unreadable file declares nothing; references to it would be reported as undeclared as well
-        faults += [each for each in more if not faults or _UNDECLARED not in each.message]
-    findings = [Finding("error", each.code, _exact(each, workspace), each.message) for each in dict.fromkeys(faults)]
+    charter, errors = compile_surveyed(workspace, faults, catalogue, kernel=kernel)
+    exact = (attrs.evolve(each, place=_exact(each, workspace)) for each in dict.fromkeys(errors))
+    findings = [Finding.error(each) for each in exact]
     sources = sorted(workspace.abilities.values(), key=lambda found: found.id) if workspace else []
     found = _notes(sources, charter, workspace, installed_kinds(catalogue))
     findings += sorted(found, key=lambda each: each.level)  # errors come first
@@ -91,13 +78,6 @@ def find_missing_programs(sources: Iterable[AbilitySource]) -> Iterator[tuple[st
             where = "" if name.startswith("/") else f" on {path}"
             why = f'this machine has no program "{name}"{where}; correct the name or install the program'
             yield source.origin.place(pointer, key=True), f"{source.id}: {why}"
-
-
-def _compile(workspace: Workspace, catalogue: Catalogue, kernel: str) -> tuple[Charter | None, list[DomainError]]:
-    try:
-        return compile_charter(workspace, catalogue, kernel=kernel), []
-    except BindingError as problem:
-        return None, list(problem.errors)
 
 
 def _exact(found: DomainError, workspace: Workspace | None) -> str | None:
@@ -133,25 +113,23 @@ def _notes(
     led = {name for section in sections for name in section.triggered()}
     for source in sources:
         for pointer, message in _description_problems(source, summaries, led):
-            yield Finding("note", None, source.origin.place(pointer, key=True), f"{source.id}: {message}")
+            yield Finding.note(source.origin.place(pointer, key=True), f"{source.id}: {message}")
     if charter is None or workspace is None:
         return
-    yield from (Finding("note", None, place, message) for place, message in find_missing_programs(sources))
+    yield from (Finding.note(place, message) for place, message in find_missing_programs(sources))
     for name in find_unguarded(charter.document):
         place = workspace.abilities[name].origin.place("", key=True)
         why = "no policy fits it: it is allowed where its scope, schema and hooks allow it"
-        yield Finding("note", None, place, f"{name}: {why}")
+        yield Finding.note(place, f"{name}: {why}")
     for gate in find_unmatched(charter.document):
         kind, _, name = gate.partition(" ")
         definition = (workspace.hooks if kind == "hook" else workspace.policies)[name]
-        yield Finding(
-            "note", None, definition.origin.place("", key=True), f"{gate} matches no ability and is never asked"
-        )
+        yield Finding.note(definition.origin.place("", key=True), f"{gate} matches no ability and is never asked")
     for each in lint_own_policies(charter.document, kinds, workspace.policies):
         if each.guards_nothing:
             yield Finding("error", "BINDING_INVALID", each.place, str(each))
         else:
-            yield Finding("note", None, each.place, str(each))
+            yield Finding.note(each.place, str(each))
 
 
 def _description_problems(

@@ -49,7 +49,7 @@ class TestResult:
     @property
     def percent(self) -> float:
         """The share of the pack's rules that a case reaches."""
-        return 100.0 if not self.coverage else 100 * sum(each.covered for each in self.coverage) / len(self.coverage)
+        return policy_cases.covered_percent(self.coverage)
 
 
 def run_cases(pack: Pack, workspace: Workspace, catalogue: Catalogue, *, skip: bool) -> TestResult:

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.compiler import compile_charter
 from deedbook.charter.policies import lint_policies
 from deedbook.contract.pointers import join_pointer
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, SourceError, fault
+from deedbook.format.errors import DeedbookError, SourceError, fault
 from deedbook.format.release import VERSION
 from deedbook.plugins.groups import AGENT_PLUGIN
 from deedbook.plugins.plugins import Catalogue
@@ -19,6 +18,7 @@ from deedbook.policy.charter import Charter
 from deedbook.workspace.declarations import Source, Workspace
 from deedbook.workspace.sources import TESTS
 from deedbook.workspace.workspace import survey_workspace
+from deedbook_author.findings import Finding, compile_surveyed
 
 from .cases import TestResult, run_cases
 from .packages import Pack, is_path, open_packs
@@ -32,29 +32,8 @@ _FOLDERS: Final = {
 }
 _GENERAL: Final = ("deedbook", "deedbook-pack")
 """The beginnings of distribution names that name no one in particular."""
-_UNDECLARED: Final = " is not declared"
 _POINTER_TOOLS: Final = ("sequence", "linter-findings")
 """Tools whose settings hold JSON pointers and no paths."""
-
-
-@attrs.frozen
-class Finding:
-    """One finding: *place* is ``file:line:column`` if it is in a file, *code* an error's."""
-
-    level: Literal["error", "note"]
-    code: str | None
-    place: str | None
-    message: str
-
-    @classmethod
-    def error(cls, error: DomainError) -> "Finding":
-        """Return the finding of an error."""
-        return cls("error", error.code, error.place, error.message)
-
-    @classmethod
-    def note(cls, place: str | None, message: str) -> "Finding":
-        """Return a note."""
-        return cls("note", None, place, message)
 
 
 def lint_package(named: str, catalogue: Catalogue) -> list[tuple[str, list[Finding]]]:
@@ -88,10 +67,8 @@ def lint(pack: Pack, catalogue: Catalogue) -> list[Finding]:
 
 
 def _check(scratch: Scratch, catalogue: Catalogue) -> Iterator[Finding]:
-    workspace, faults = survey_workspace(scratch.root, catalogue=scratch.catalogue)
-    charter, more = _compile(workspace, scratch.catalogue) if workspace is not None else (None, [])
-    # an unreadable file declares nothing; references to it would be reported as undeclared as well
-    faults = [*faults, *(each for each in more if not faults or _UNDECLARED not in each.message)]
+    workspace, unreadable = survey_workspace(scratch.root, catalogue=scratch.catalogue)
+    charter, faults = compile_surveyed(workspace, unreadable, scratch.catalogue, kernel=VERSION)
     yield from (Finding.error(scratch.relocate(each)) for each in faults)
     if workspace is None:
         return
@@ -101,13 +78,6 @@ def _check(scratch: Scratch, catalogue: Catalogue) -> Iterator[Finding]:
     yield from _names_of_others(scratch, own, catalogue)
     if charter is not None and not faults:
         yield from _rules(scratch, workspace, charter)
-
-
-def _compile(workspace: Workspace, catalogue: Catalogue) -> tuple[Charter | None, list[DomainError]]:
-    try:
-        return compile_charter(workspace, catalogue, kernel=VERSION), []
-    except BindingError as problem:
-        return None, list(problem.errors)
 
 
 def _own(sources: Mapping[str, Source]) -> dict[str, Source]:
@@ -231,8 +201,7 @@ def _rules(scratch: Scratch, workspace: Workspace, charter: Charter) -> Iterator
 def _untested(scratch: Scratch, result: TestResult) -> Iterator[Finding]:
     for each in result.coverage:
         if not each.covered:
-            what = "the default" if each.rule is None else f"rule {each.rule + 1}"
-            why = f"{what} of policy {each.policy} has no test: no case is decided by it"
+            why = f"{each.label} of policy {each.policy} has no test: no case is decided by it"
             yield Finding.note(scratch.relocate_place(each.place), why)
     failures = [(each.case.place, each.case.name, each.problem) for each in result.policies]
     failures += [(each.trial.place, each.trial.name, each.problem) for each in result.hooks]

@@ -6,12 +6,11 @@ from typing import Any, Final
 from deedbook import Object
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
-    asked_estimate,
     calls_of,
     count,
-    estimate,
-    obj,
+    counts_of,
     objects,
+    reason_of,
     response,
     text_of,
     tool_call,
@@ -33,9 +32,7 @@ _REASONS: Final = {
 
 def read(message: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
     """Return the response that a *message*, as parsed from JSON, is to *request*."""
-    told = message.get("stop_reason")
-    if not isinstance(told, str) or told not in _REASONS:
-        unclear(f"the answer has the stop_reason {str(told)[:40]!r}; known are {', '.join(_REASONS)}")
+    reason = reason_of(message.get("stop_reason"), "stop_reason", _REASONS)
     texts, uses = [], []
     blocks = objects(message.get("content"), "the message's content is no list of blocks")
     blocks = [block for block in blocks if block.get("type") != "text" or block.get("text")]
@@ -52,7 +49,7 @@ def read(message: Object, request: Object, names: Names, prices: Mapping[str, fl
         given = thoughts.noted(use.get("id"), blocks) if number == 1 else use.get("id")
         return tool_call(request, names, use.get("name"), use.get("input"), given=given, number=number)
 
-    text, reason = "".join(texts), _REASONS[told]
+    text = "".join(texts)
     return response(
         request,
         text=text,
@@ -65,15 +62,15 @@ def read(message: Object, request: Object, names: Names, prices: Mapping[str, fl
 
 def _usage(message: Object, request: Object, text: str, prices: Mapping[str, float] | None) -> Object:
     """Return what was used; the API counts what its cache gave and took apart from the rest."""
-    told = message.get("usage")
-    told = {} if told is None else obj(told, "the usage is no JSON object")
+    told = counts_of(message, "usage")
     fresh, written = count(told, "input_tokens"), count(told, "output_tokens")
     cached = count(told, "cache_read_input_tokens") or 0
     kept = count(told, "cache_creation_input_tokens") or 0
-    read_ = asked_estimate(request) if fresh is None else fresh + cached + kept
     return usage_of(
-        read=read_,
-        written=estimate(text) if written is None else written,
+        request,
+        text,
+        read=None if fresh is None else fresh + cached + kept,
+        written=written,
         prices=prices,
         cached=0 if fresh is None else cached,
         kept=0 if fresh is None else kept,

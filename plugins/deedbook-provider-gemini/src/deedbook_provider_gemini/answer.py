@@ -7,12 +7,12 @@ from deedbook import Object
 from deedbook_provider_http import Trouble
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
-    asked_estimate,
     calls_of,
     count,
-    estimate,
+    counts_of,
     obj,
     objects,
+    reason_of,
     response,
     text_of,
     tool_call,
@@ -74,20 +74,17 @@ def _outcome(answer: Object) -> tuple[str, list[dict[str, Any]]]:
     told = candidates[0].get("finishReason")
     if isinstance(told, str) and told in _MODEL_FAILED:
         raise Trouble(f"the model made a call that the API could not read ({told}); ask again", retryable=True)
-    if not isinstance(told, str) or told not in _REASONS:
-        unclear(f"the answer has the finishReason {str(told)[:40]!r}; known are {', '.join(_REASONS)}")
+    reason = reason_of(told, "finishReason", _REASONS)
     content = candidates[0].get("content")
     content = {} if content is None else obj(content, "the content is no JSON object")
-    return _REASONS[told], objects(content.get("parts") or [], "the parts are no list of objects")
+    return reason, objects(content.get("parts") or [], "the parts are no list of objects")
 
 
 def _usage(answer: Object, request: Object, text: str, prices: Mapping[str, float] | None) -> Object:
     """Return what was used; thoughts are paid for as what is written."""
-    told = answer.get("usageMetadata")
-    told = {} if told is None else obj(told, "the usage is no JSON object")
+    told = counts_of(answer, "usageMetadata")
     asked, written = count(told, "promptTokenCount"), count(told, "candidatesTokenCount")
     thoughts, cached = count(told, "thoughtsTokenCount") or 0, count(told, "cachedContentTokenCount") or 0
-    read_ = asked_estimate(request) if asked is None else asked
-    if written is None:
-        written = 0 if thoughts or not text else estimate(text)
-    return usage_of(read=read_, written=written + thoughts, prices=prices, cached=min(cached, read_))
+    if thoughts:
+        written = (written or 0) + thoughts
+    return usage_of(request, text, read=asked, written=written, prices=prices, cached=cached)

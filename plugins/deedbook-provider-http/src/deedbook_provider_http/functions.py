@@ -61,6 +61,21 @@ def parameters(tool: Object) -> dict[str, Any]:
     return {**kept, "type": "object", "properties": schema.get("properties", {})}
 
 
+def chat_tool(tool: Object, names: Names) -> dict[str, Any]:
+    """Return a tool as Chat Completions, and the protocols that follow it, write it."""
+    told = description(tool, names)
+    function = {"name": names.sent(tool["name"]), "parameters": parameters(tool)}
+    return {"type": "function", "function": function | ({"description": told} if told else {})}
+
+
+def add_instructions(messages: list[dict[str, Any]], more: str) -> list[dict[str, Any]]:
+    """Return the messages of a chat with *more* at the end of the first instructions."""
+    if messages[0]["role"] != "system":
+        return [{"role": "system", "content": more}, *messages]
+    first = {**messages[0], "content": f"{messages[0]['content'].rstrip()}\n\n{more}"}
+    return [first, *messages[1:]]
+
+
 def form_in_words(name: str, schema: Object) -> str:
     """Return instructions to answer in a form, for an endpoint that cannot be given the schema itself."""
     return (

@@ -61,11 +61,34 @@ def _arguments(given: object, name: str) -> Object:
     return obj(found, f"the model's call of {name[:80]} has arguments that are no JSON object")
 
 
-def usage_of(*, read: int, written: int, prices: Mapping[str, float] | None, cached: int = 0, kept: int = 0) -> Object:
+def reason_of(found: object, member: str, reasons: Mapping[str, str]) -> str:
+    """Return the reason to finish that the *member* of an answer stands for; an unknown one is refused."""
+    if not isinstance(found, str) or found not in reasons:
+        unclear(f"the answer has the {member} {str(found)[:40]!r}; known are {', '.join(reasons)}")
+    return reasons[found]
+
+
+def usage_of(
+    request: Object,
+    text: str,
+    *,
+    read: int | None,
+    written: int | None,
+    prices: Mapping[str, float] | None,
+    cached: int = 0,
+    kept: int = 0,
+) -> Object:
     """Return what was used, and what it cost if there are *prices*.
 
     *read* counts all tokens of the request; of these, *cached* came from the vendor's cache and *kept* went into it.
+    *written* counts those of the answer. A count that is ``None`` is estimated from *request* and *text*, so that
+    budgets bind where an endpoint does not count.
     """
+    if read is None:
+        read = _estimate(*(message["content"] for message in request["messages"]))
+    if written is None:
+        written = _estimate(text)
+    cached = min(cached, read)
     usage: dict[str, Any] = {"input_tokens": read, "output_tokens": written}
     if prices is None:
         return usage
@@ -76,6 +99,12 @@ def usage_of(*, read: int, written: int, prices: Mapping[str, float] | None, cac
     return {**usage, "cost_usd": round(cost / 1_000_000, 9)}
 
 
+def counts_of(answer: Object, member: str) -> dict[str, Any]:
+    """Return the counts of tokens that an *answer* has as its *member*; none if the endpoint does not count."""
+    found = answer.get(member)
+    return {} if found is None else obj(found, "the usage is no JSON object")
+
+
 def count(told: Mapping[str, Any], name: str) -> int | None:
     """Return a number of tokens; ``None`` if the endpoint does not tell it. Anything but a count is refused."""
     value = told.get(name)
@@ -84,14 +113,9 @@ def count(told: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def estimate(*texts: str) -> int:
-    """Return about how many tokens *texts* are, so that budgets bind where an endpoint does not count."""
+def _estimate(*texts: str) -> int:
+    """Return about how many tokens *texts* are."""
     return -(-sum(len(text.encode()) for text in texts) // _BYTES_PER_TOKEN)
-
-
-def asked_estimate(request: Object) -> int:
-    """Return about how many tokens the request is."""
-    return estimate(*(message["content"] for message in request["messages"]))
 
 
 def obj(value: object, why: str) -> dict[str, Any]:

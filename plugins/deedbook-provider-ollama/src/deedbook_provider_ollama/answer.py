@@ -6,12 +6,11 @@ from typing import Any, Final
 from deedbook import Object
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
-    asked_estimate,
     calls_of,
     count,
-    estimate,
     obj,
     objects,
+    reason_of,
     response,
     text_of,
     tool_call,
@@ -27,9 +26,7 @@ def read(answer: Object, request: Object, names: Names, prices: Mapping[str, flo
     """Return the response that an *answer*, as parsed from JSON, is to *request*."""
     if answer.get("done") is not True:
         unclear("the answer is not done")
-    told = answer.get("done_reason", "stop")  # servers before 0.3.10 do not tell it
-    if not isinstance(told, str) or told not in _REASONS:
-        unclear(f"the answer has the done_reason {str(told)[:40]!r}; known are {', '.join(_REASONS)}")
+    reason = reason_of(answer.get("done_reason", "stop"), "done_reason", _REASONS)  # servers before 0.3.10 tell none
     message = obj(answer.get("message"), "the answer has no message")
     text = text_of(message.get("content"), "the message's content is no text")
     functions = objects(message.get("tool_calls") or [], "tool_calls is no list of objects")
@@ -40,14 +37,11 @@ def read(answer: Object, request: Object, names: Names, prices: Mapping[str, flo
         return tool_call(request, names, name, args, given=item.get("id"), number=number)
 
     asked, written = count(answer, "prompt_eval_count"), count(answer, "eval_count")
-    read_ = asked_estimate(request) if asked is None else asked
-    wrote = estimate(text) if written is None else written
-    reason = _REASONS[told]
     return response(
         request,
         text=text,
         calls=calls_of(reason, functions, call),
         reason=reason,
-        usage=usage_of(read=read_, written=wrote, prices=prices),
+        usage=usage_of(request, text, read=asked, written=written, prices=prices),
         model=answer.get("model"),
     )

@@ -6,12 +6,12 @@ from deedbook import Object
 from deedbook_provider_http import Settings
 from deedbook_provider_http.functions import (
     SchemaOf,
+    add_instructions,
     answered,
     callers,
-    description,
+    chat_tool,
     form_in_words,
     output_limit,
-    parameters,
 )
 from deedbook_provider_http.names import Names
 
@@ -31,7 +31,7 @@ def body(request: Object, settings: Settings, options: Object, schema_of: Schema
     if told:
         made["options"] = told
     if request.get("tools"):
-        made["tools"] = [_tool(tool, names) for tool in request["tools"]]
+        made["tools"] = [chat_tool(tool, names) for tool in request["tools"]]
     wanted = request.get("response_schema")
     if wanted:
         schema = schema_of(wanted)
@@ -40,7 +40,7 @@ def body(request: Object, settings: Settings, options: Object, schema_of: Schema
             kept = {key: value for key, value in schema.items() if key not in ("$schema", "$id")}
             made["format"] = kept if way == "json_schema" else "json"
         if way != "json_schema":
-            messages = _instructed(messages, form_in_words(wanted, schema))
+            messages = add_instructions(messages, form_in_words(wanted, schema))
     return {**made, "messages": messages}
 
 
@@ -55,17 +55,3 @@ def _message(message: Object, names: Names, calls: dict[str, Object]) -> dict[st
 
 def _call(call: Object, names: Names) -> dict[str, Any]:
     return {"id": call["id"], "function": {"name": names.sent(call["name"]), "arguments": call["args"]}}
-
-
-def _tool(tool: Object, names: Names) -> dict[str, Any]:
-    told = description(tool, names)
-    function = {"name": names.sent(tool["name"]), "parameters": parameters(tool)}
-    return {"type": "function", "function": function | ({"description": told} if told else {})}
-
-
-def _instructed(messages: list[dict[str, Any]], more: str) -> list[dict[str, Any]]:
-    """Return *messages* with *more* at the end of the first instructions."""
-    if messages[0]["role"] != "system":
-        return [{"role": "system", "content": more}, *messages]
-    first = {**messages[0], "content": f"{messages[0]['content'].rstrip()}\n\n{more}"}
-    return [first, *messages[1:]]

@@ -6,11 +6,11 @@ from typing import Any, Final
 from deedbook import Object
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
-    asked_estimate,
     calls_of,
     count,
-    estimate,
+    counts_of,
     obj,
+    reason_of,
     response,
     text_of,
     tool_call,
@@ -46,7 +46,7 @@ def read(completion: Any, request: Object, names: Names, prices: Mapping[str, fl
         text=refusal or text,
         calls=calls_of(reason, listed, call),
         reason=reason,
-        usage=_usage(completion, request, text, prices),
+        usage=read_usage(completion, request, text, prices, asked="prompt_tokens", written="completion_tokens"),
         model=completion.get("model"),
     )
 
@@ -59,12 +59,7 @@ def _choice(completion: Any) -> dict[str, Any]:
 
 
 def _reason(choice: Mapping[str, Any], refusal: str) -> str:
-    told = choice.get("finish_reason")
-    if refusal:
-        return "safety"
-    if not isinstance(told, str) or told not in _REASONS:
-        unclear(f"the answer has the finish_reason {str(told)[:40]!r}; known are {', '.join(_REASONS)}")
-    return _REASONS[told]
+    return "safety" if refusal else reason_of(choice.get("finish_reason"), "finish_reason", _REASONS)
 
 
 def _call(item: Any, number: int, request: Object, names: Names) -> Object:
@@ -76,13 +71,17 @@ def _call(item: Any, number: int, request: Object, names: Names) -> Object:
     return tool_call(request, names, name, args, given=call.get("id"), number=number)
 
 
-def _usage(completion: Object, request: Object, text: str, prices: Mapping[str, float] | None) -> Object:
-    """Return what was used. An endpoint that does not count gets an estimate, so that budgets still bind."""
-    told = completion.get("usage")
-    told = {} if told is None else obj(told, "the usage is no JSON object")
-    asked, written = count(told, "prompt_tokens"), count(told, "completion_tokens")
-    read_ = asked_estimate(request) if asked is None else asked
-    details = told.get("prompt_tokens_details")
-    cached = count(details, "cached_tokens") or 0 if isinstance(details, Mapping) else 0
-    wrote = estimate(text) if written is None else written
-    return usage_of(read=read_, written=wrote, prices=prices, cached=min(cached, read_))
+def read_usage(
+    answer: Object, request: Object, text: str, prices: Mapping[str, float] | None, *, asked: str, written: str
+) -> Object:
+    """Return what was used; *asked* and *written* are what one of the two protocols calls its counts."""
+    told = counts_of(answer, "usage")
+    details = told.get(f"{asked}_details")
+    return usage_of(
+        request,
+        text,
+        read=count(told, asked),
+        written=count(told, written),
+        prices=prices,
+        cached=count(details, "cached_tokens") or 0 if isinstance(details, Mapping) else 0,
+    )

@@ -5,12 +5,12 @@ from typing import Any, Final
 from deedbook import Object
 from deedbook_provider_http.functions import (
     SchemaOf,
+    add_instructions,
     answered_id,
+    chat_tool,
     compact,
-    description,
     form_in_words,
     output_limit,
-    parameters,
 )
 from deedbook_provider_http.names import Names, plain
 from deedbook_provider_http.schemas import strictly
@@ -36,7 +36,7 @@ def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: 
         "messages": [_message(message, names, ids) for message in request["messages"]],
     }
     if request.get("tools"):
-        made["tools"] = [_tool(tool, names) for tool in request["tools"]]
+        made["tools"] = [chat_tool(tool, names) for tool in request["tools"]]
     temperature = request.get("temperature", settings.temperature)
     if temperature is not None:
         made["temperature"] = temperature
@@ -65,23 +65,17 @@ def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:
     }
 
 
-def _tool(tool: Object, names: Names) -> dict[str, Any]:
-    told = description(tool, names)
-    function = {"name": names.sent(tool["name"]), "parameters": parameters(tool)}
-    return {"type": "function", "function": function | ({"description": told} if told else {})}
-
-
 def _formed(made: dict[str, Any], name: str, schema: Object, settings: OpenAISettings) -> dict[str, Any]:
     """Demand an answer of the form *schema*: by ``response_format``, else in words.
 
     Many compatible servers constrain the whole answer to the format, so that a model could not ask for tools any more.
     """
-    if settings.structured == "none" or ("tools" in made and settings.dialect == "compatible"):
-        return {**made, "messages": _add_form(made["messages"], name, schema)}
-    if settings.structured == "json_object":
-        told = _add_form(made["messages"], name, schema)
-        return {**made, "messages": told, "response_format": {"type": "json_object"}}
-    return {**made, "response_format": {"type": "json_schema", "json_schema": form_of(name, schema)}}
+    loose = "tools" in made and settings.dialect == "compatible"
+    way = "none" if loose else settings.structured
+    if way == "json_schema":
+        return {**made, "response_format": {"type": "json_schema", "json_schema": form_of(name, schema)}}
+    told = {**made, "messages": add_instructions(made["messages"], form_in_words(name, schema))}
+    return told | ({"response_format": {"type": "json_object"}} if way == "json_object" else {})
 
 
 def form_of(name: str, schema: Object) -> dict[str, Any]:
@@ -89,12 +83,3 @@ def form_of(name: str, schema: Object) -> dict[str, Any]:
     narrowed = strictly(schema)
     kept = {key: value for key, value in schema.items() if key not in ("$schema", "$id")}
     return {"name": plain(name), "schema": narrowed or kept, "strict": narrowed is not None}
-
-
-def _add_form(messages: list[dict[str, Any]], name: str, schema: Object) -> list[dict[str, Any]]:
-    """Return *messages* with the schema at the end of the first instructions."""
-    form = form_in_words(name, schema)
-    if messages[0]["role"] != "system":
-        return [{"role": "system", "content": form}, *messages]
-    first = {**messages[0], "content": f"{messages[0]['content'].rstrip()}\n\n{form}"}
-    return [first, *messages[1:]]

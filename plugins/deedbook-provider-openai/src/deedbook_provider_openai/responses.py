@@ -16,19 +16,16 @@ from deedbook_provider_http.functions import (
 )
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
-    asked_estimate,
     calls_of,
-    count,
-    estimate,
     obj,
     objects,
     response,
     text_of,
     tool_call,
     unclear,
-    usage_of,
 )
 
+from .answer import read_usage
 from .question import form_of, ids_of
 from .settings import OpenAISettings
 
@@ -119,7 +116,7 @@ def read(answer: Object, request: Object, names: Names, prices: Mapping[str, flo
         text="".join(refusals) or text,
         calls=calls_of(reason, functions, call),
         reason=reason,
-        usage=_usage(answer, request, text, prices),
+        usage=read_usage(answer, request, text, prices, asked="input_tokens", written="output_tokens"),
         model=answer.get("model"),
     )
 
@@ -137,17 +134,6 @@ def _reason(answer: Object) -> str:
     if not isinstance(told, str) or told not in _STOPPED:
         unclear(f"the answer is incomplete for the reason {str(told)[:40]!r}; known are {', '.join(_STOPPED)}")
     return _STOPPED[told]
-
-
-def _usage(answer: Object, request: Object, text: str, prices: Mapping[str, float] | None) -> Object:
-    told = answer.get("usage")
-    told = {} if told is None else obj(told, "the usage is no JSON object")
-    asked, written = count(told, "input_tokens"), count(told, "output_tokens")
-    read_ = asked_estimate(request) if asked is None else asked
-    details = told.get("input_tokens_details")
-    cached = count(details, "cached_tokens") or 0 if isinstance(details, Mapping) else 0
-    wrote = estimate(text) if written is None else written
-    return usage_of(read=read_, written=wrote, prices=prices, cached=min(cached, read_))
 
 
 class MergedResponse:

@@ -122,7 +122,7 @@ def test(
     if len(here) < len(packed):
         message(f"{_count(packed[len(here) :], 'case')} of packs left out: this workspace lacks the abilities")
     failed = [finding for finding in findings if finding.problem]
-    percent = 100.0 if not parts else 100 * sum(part.covered for part in parts) / len(parts)
+    percent = policy_cases.covered_percent(parts)
     enough = coverage is None or percent >= coverage
     if options.json:
         as_json(_as_json(findings, parts, percent, ok=not failed and enough))
@@ -169,8 +169,7 @@ def _below(root: Path, path: str) -> str:
 
 
 def _as_json(findings: "list[CaseResult]", parts: "list[RuleCoverage]", percent: float, *, ok: bool) -> dict[str, Any]:
-    rules = [{"policy": part.policy, "rule": None if part.rule is None else part.rule + 1, "place": part.place,
-              "covered": part.covered} for part in parts]  # fmt: skip
+    rules = [part.as_json() for part in parts]
     return {"schema_version": "v1", "ok": ok, "cases": [finding.as_json() for finding in findings],
             "coverage": {"percent": round(percent, 1), "rules": rules}}  # fmt: skip
 
@@ -185,8 +184,7 @@ def _tell(findings: "list[CaseResult]", parts: "list[RuleCoverage]", percent: fl
             say(plain(f"       decided by {_by(finding.decided_by)}{f': {finding.reason}' if finding.reason else ''}"))
     for part in parts:
         if not part.covered:
-            what = "the default" if part.rule is None else f"rule {part.rule + 1}"
-            say(plain(f"never decided: {what} of {part.policy} ({part.place})"))
+            say(plain(f"never decided: {part.label} of {part.policy} ({part.place})"))
     covered = sum(part.covered for part in parts)
     say(f"{len(findings) - len(failed)} of {_count(findings, 'case')} passed; "
         f"{covered} of {_count(parts, 'rule')} and defaults decided ({percent:.0f} %)")  # fmt: skip

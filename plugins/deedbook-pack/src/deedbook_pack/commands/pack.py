@@ -12,9 +12,9 @@ from deedbook.cli.output import as_json, data_command, message, say
 if TYPE_CHECKING:
     from deedbook.plugins.plugins import Catalogue
     from deedbook.workspace.declarations import Workspace
+    from deedbook_author.findings import Finding
     from deedbook_pack.cases import TestResult
     from deedbook_pack.comparison import Comparison
-    from deedbook_pack.lint import Finding
     from deedbook_pack.overview import PackSummary
     from deedbook_pack.packages import Pack
 
@@ -133,8 +133,7 @@ def _find_user(options: GlobalOptions, pack: "Pack", catalogue: "Catalogue") -> 
 
 
 def _test_json(pack: "Pack", where: str, result: "TestResult") -> dict[str, Any]:
-    rules = [{"policy": each.policy, "rule": None if each.rule is None else each.rule + 1,
-              "place": pack.relocate(each.place), "covered": each.covered} for each in result.coverage]  # fmt: skip
+    rules = [{**each.as_json(), "place": pack.relocate(each.place)} for each in result.coverage]
     cases = [{"name": each.case.name, "place": pack.relocate(each.case.place), "about": "policies", "got": each.got,
               "problem": each.problem} for each in result.policies]  # fmt: skip
     cases += [{"name": each.trial.name, "place": pack.relocate(each.trial.place), "about": "hooks",
@@ -156,8 +155,7 @@ def _print_test(pack: "Pack", where: str, result: "TestResult") -> None:
     if where == "scratch":
         for part in result.coverage:
             if not part.covered:
-                what = "the default" if part.rule is None else f"rule {part.rule + 1}"
-                say(plain(f"never decided: {what} of {part.policy} ({pack.relocate(part.place)})"))
+                say(plain(f"never decided: {part.label} of {part.policy} ({pack.relocate(part.place)})"))
     passed = f"{result.count - result.failed} of {pluralise(result.count, 'case')} passed"
     if where == "scratch":
         covered = sum(each.covered for each in result.coverage)
