@@ -24,8 +24,15 @@ _MARK: Final = "\x03"
 @cache
 def load_template(name: str) -> Template:
     """Return a template of the folder ``pages``; it is compiled once per process."""
-    environment = Environment(
-        loader=PackageLoader("deedbook_inspect", "pages"),
+    environment = build_environment("deedbook_inspect")
+    environment.filters["json_lines"] = _format_json_lines
+    return environment.get_template(name)
+
+
+def build_environment(package: str) -> Environment:
+    """Return the environment of the templates in the folder ``pages`` of *package*."""
+    return Environment(
+        loader=PackageLoader(package, "pages"),
         autoescape=True,
         finalize=_spell_out,
         undefined=StrictUndefined,
@@ -33,8 +40,6 @@ def load_template(name: str) -> Template:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters["json_lines"] = _format_json_lines
-    return environment.get_template(name)
 
 
 def _spell_out(value: Any) -> Any:
