@@ -4,7 +4,19 @@ A plugin imports from here, or from `deedbook`, and from no other module of the 
 of tools, providers, hooks, policy kinds and skill loaders, `flow.py` that of flows, `lifecycle.py` the events of hooks.
 """
 
-from .flow import MODES, AbilityInfo, Agent, Branch, Context, Limits, RecordedOutcome, Run, RunState, SkillInfo
+from .flow import (
+    MODES,
+    AbilityInfo,
+    Agent,
+    AgentInfo,
+    Branch,
+    Context,
+    Limits,
+    RecordedOutcome,
+    Run,
+    RunState,
+    SkillInfo,
+)
 from .plugins import (
     ALLOW,
     PATHS,
@@ -67,6 +79,7 @@ __all__ = [
     "AbilityDeclaration",
     "AbilityInfo",
     "Agent",
+    "AgentInfo",
     "Branch",
     "Call",
     "Closable",
