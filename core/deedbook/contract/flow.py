@@ -164,6 +164,21 @@ class SkillInfo:
 
 
 @attrs.frozen(kw_only=True)
+class AgentInfo:
+    """An agent of the charter, as its card describes it; its persona is not read for this.
+
+    *capabilities* are the names on the card, *abilities* those of the abilities that they grant. *unknown* has the
+    capabilities that grant nothing, each with the reason: a call of one is refused.
+    """
+
+    name: str
+    domain: str
+    capabilities: frozenset[str]
+    abilities: frozenset[str]
+    unknown: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
 class Limits:
     """What a branch, and all that it calls, may use and reach; ``None`` is no limit.
 
@@ -268,6 +283,12 @@ class Run(Ctx, Protocol):
 
     def tiers(self) -> frozenset[str]:
         """Return the names under ``models:`` in the profile. A resumed run gets the same."""
+
+    def agents(self) -> list[AgentInfo]:
+        """Return the agents of the charter that have a card, sorted by name. No persona is read.
+
+        An agent may have abilities that are outside the scope of this run.
+        """
 
     def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:
         """Run the branches side by side, each on a thread and with a run of its own, and return their results in order.

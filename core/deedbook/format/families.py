@@ -100,6 +100,7 @@ FAMILIES: Final = (
         second=("requested",), third=("requested",),
     ),
     Family("schema", "L7", ("violation",)),
+    Family("swe", "L8", ()),
     Family("workflow", "L8", ()),
 )  # fmt: skip
 """Every family of the kernel and of Deedbook's own features."""

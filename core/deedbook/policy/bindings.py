@@ -58,7 +58,13 @@ class Bindings:
     def within(self, role: str | None, allowed: frozenset[str]) -> frozenset[str]:
         """Return the part of *allowed* that a role may use: an agent with a card has only its capabilities."""
         card = self.charter.document.get("agents", {}).get(role)
-        return allowed & frozenset(card["capabilities"]) if card else allowed
+        return allowed & frozenset(card.get("allowed", card["capabilities"])) if card else allowed
+
+    def unknown_capability(self, role: str | None, name: str) -> str | None:
+        """Return why the capability *name* on the card of *role* grants nothing; ``None`` if it does, or is not one."""
+        card = self.charter.document.get("agents", {}).get(role, {})
+        why: str | None = card.get("without", {}).get(name)
+        return why
 
     def commands(self, skill: str) -> Patterns:
         """Return the abilities of which a skill allows only some commands, with their patterns."""
