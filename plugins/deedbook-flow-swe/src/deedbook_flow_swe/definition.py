@@ -39,7 +39,7 @@ class Units:
 
 @attrs.frozen(kw_only=True)
 class AgentSkill:
-    """A skill of an agent: Markdown *text*, with the *digest* of the file at *path*.
+    """A skill of an agent: the Markdown *text* of the file at *path*, and the *digest* of that text.
 
     With *types*, it is for units of these types; with *mentions*, for units whose interfaces mention one of these
     words. With both, one is enough; with neither, it is for everything.
