@@ -22,7 +22,7 @@ PLACEHOLDERS: Final = (TASK, UNIT, PROJECT)
 """The placeholders of paths."""
 WORKTREE: Final = "worktree"
 ARGUMENTS: Final = (*PLACEHOLDERS, WORKTREE)
-"""The placeholders of a command's arguments, beside ``unit.<key>`` for each key of a unit."""
+"""The placeholders of a command's arguments, beside ``unit.<key>`` for each key of a unit (`definition.unit_keys`)."""
 
 REDO: Final = "redo"
 PASS_ON: Final = "pass_on"  # noqa: S105 - the name of a course, and no password

@@ -141,6 +141,16 @@ def find_unit_schema(listing: Object) -> Object | None:
     return {**item, "$defs": root["$defs"]} if "$defs" in root else item
 
 
+def unit_keys(unit: Object, above: str = "") -> Iterator[str]:
+    """Yield the keys of a unit that placeholders may name, such as ``files`` and ``verification.tests``."""
+    root: Any = unit
+    for name, inner in root.get("properties", {}).items():
+        yield f"{above}{name}"
+        found = _follow(root, inner)
+        if isinstance(found, dict) and not above:
+            yield from unit_keys({**found, "$defs": root.get("$defs", {})}, f"{name}.")
+
+
 def _follow(root: Any, schema: Any) -> Any:
     if isinstance(schema, dict) and "$ref" in schema:
         return follow_reference(root, schema["$ref"])

@@ -10,7 +10,7 @@ from deedbook.format.schema import suggest
 from deedbook.policy.conditions import normal_path
 from deedbook.workspace.trees import SourceReader
 from deedbook_flow_swe.contract import PASS_ON, Contract, Input
-from deedbook_flow_swe.definition import TASK_SCHEMA, AgentSkill, Definition, Units, find_unit_schema
+from deedbook_flow_swe.definition import TASK_SCHEMA, AgentSkill, Definition, Units, find_unit_schema, unit_keys
 from deedbook_flow_swe.globs import covers
 
 from .contract_check import check_contract, check_neighbours
@@ -113,7 +113,7 @@ class PipelineCompiler:
         said = pipeline.front
         unit: Any = self._unit_schema(pipeline)
         worked_by = (said.get("units") or {}).get("worked_by")
-        keys = frozenset((unit or {}).get("properties", ()))
+        keys = frozenset(unit_keys({} if unit is None else unit))
         sound = [
             self._read(file, said.get("data", "."), unit=name == worked_by, unit_keys=keys)
             for name, file in files.items()
