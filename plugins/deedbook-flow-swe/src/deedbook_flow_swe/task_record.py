@@ -122,7 +122,7 @@ class TaskRecord:
     ended: str | None = None
     commit: str | None = None
     reward: Object | None = None
-    promoted: list[str] = attrs.field(factory=list)
+    promoted: list[tuple[str, str]] = attrs.field(factory=list)
 
     @classmethod
     def from_events(cls, events: Iterable[Event], task: str = "", session: str = "") -> Self:
@@ -287,7 +287,7 @@ def _reward(record: TaskRecord, payload: Object, _: str) -> None:
 
 
 def _promote(record: TaskRecord, payload: Object, _: str) -> None:
-    record.promoted.append(payload["pattern"])
+    record.promoted.append((payload["kind"], payload["pattern"]))
 
 
 _STEPS: Final[Mapping[str, Callable[[TaskRecord, Object, str], None]]] = MappingProxyType(

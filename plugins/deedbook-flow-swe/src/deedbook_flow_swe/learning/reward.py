@@ -4,12 +4,13 @@ A dimension is 1 (good), 0 (acceptable), -1 (bad), or ``None`` if nothing verifi
 work has no influence. The formulas are written down in docs/rewards.md.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook_flow_swe.task_record import Block, PhaseRun, TaskRecord
 
+from .evidence import Mention
 from .routing import FALLBACK
 
 VERSION: Final = "v1"
@@ -27,8 +28,11 @@ MAJORITY: Final = 5
 Score = int | None
 
 
-def compute_reward(record: TaskRecord, timestamp: str) -> dict[str, Any]:
-    """Return the reward (``reward_v1``) of a task, as far as *record* goes."""
+def compute_reward(record: TaskRecord, timestamp: str, mentions: Iterable[Mention] = ()) -> dict[str, Any]:
+    """Return the reward (``reward_v1``) of a task, as far as *record* goes.
+
+    *mentions* are the patterns that the retrospective names; they have no influence on the scores.
+    """
     decomposition = {name: score(record) for name, score in DIMENSIONS.items()}
     return {
         "schema_version": VERSION,
@@ -46,6 +50,7 @@ def compute_reward(record: TaskRecord, timestamp: str) -> dict[str, Any]:
         "integration_verified": decomposition["rollback_stability"] is not None and decomposition["correctness"] == 1,
         "failure_verified": any(block.is_verified for block in _find_costly_blocks(record)),
         "generated": record.generated,
+        "patterns": [each.as_json() for each in mentions],
     }
 
 
