@@ -68,7 +68,7 @@ FAMILIES: Final = (
         ),
         second=("created", "verifying"),
     ),
-    Family("run", "L3", ("value", "branch"), second=("branch",), third=("branch",)),
+    Family("run", "L3", ("value", "branch"), second=("value", "branch"), third=("branch",)),
     Family("persona", "L3", ("bound",)),
     # capabilities, behind the door; memory is one of their kinds
     Family(
