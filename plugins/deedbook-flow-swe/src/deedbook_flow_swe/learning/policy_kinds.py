@@ -31,8 +31,8 @@ def _object(required: Object, optional: Object | None = None) -> Object:
 class RoutingInForce:
     """Says which routing policy is in force for a task that begins: the charter's, or the last revision of it.
 
-    ``{pipeline, policy}``: a pipeline, and its policy (``routing_policy_v1``). The signals of the answer are ``policy``,
-    ``digest`` and ``revision``: the event of the workspace ledger, or ``null``.
+    ``{pipeline, policy}``: a pipeline, and its policy (``routing_policy_v1``). The signals of the answer are
+    ``policy``, ``digest``, and ``revision``: the event of the workspace ledger, or ``null``.
     """
 
     spec: ClassVar[GateSpec] = GateSpec(
@@ -49,7 +49,7 @@ class RoutingInForce:
         self._pipeline: str = settings["pipeline"]
         self._policy: Object = settings["policy"]
 
-    def __call__(self, case: SubjectCase) -> Decision:
+    def decide(self, case: SubjectCase) -> Decision:
         """Return the policy in force; denies if the workspace ledger cannot be read."""
         fact: Any = case.facts[ROUTING_FACT]
         if "broken" in fact:
@@ -83,7 +83,7 @@ class PatternPromotion:
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of every plugin
         self._criteria = Criteria(**settings)
 
-    def __call__(self, case: SubjectCase) -> Decision:
+    def decide(self, case: SubjectCase) -> Decision:
         """Return whether the pattern is promoted; a generated task promotes none."""
         fact: Any = case.facts[EVIDENCE_FACT]
         if "broken" in fact:

@@ -80,11 +80,11 @@ def count_tiers(records: Iterable[TaskRecord]) -> list[TierCount]:
     counts: dict[tuple[str, str, str], list[int]] = {}
     for record in records:
         for run in record.runs if record.ended is not None else ():
-            refused = any(block.is_verified and block.by != "input" for block in run.blocks)
+            refused = {block.unit for block in run.blocks if block.by in ("rule", "denied")}
             for choice in run.models:
                 row = counts.setdefault((run.phase, choice.rule, choice.tier), [0, 0])
                 row[0] += 1
-                row[1] += refused or run.is_faulty(choice)
+                row[1] += bool(refused & {None, choice.unit}) or run.is_faulty(choice)
     return [
         TierCount(phase=phase, rule=rule, tier=tier, runs=runs, sent_back=back)
         for (phase, rule, tier), (runs, back) in sorted(counts.items())
