@@ -43,7 +43,7 @@ def work(args, run):
     answers = []
     for each in mentions:
         about = {"reward": reward, "pattern": each.pattern, "kind": each.kind}
-        answer = run.decide("swe-promotion", "pattern", about).decision
+        answer = run.decide("swe-promotion-swe", "pattern", about).decision
         answers.append({"outcome": answer.outcome, "reason": answer.reason, **answer.signals})
         if answer.outcome == "allow":
             row = {"pattern": each.pattern, "kind": each.kind, "tasks": [args["task"]]}
@@ -78,7 +78,7 @@ def tasks(lab):
         abilities={"swe/swe": {"summary": "A pipeline.", "handler": {"flow": "phase-pipeline-test"}}},
         policies={
             "swe-routing-swe": {"kind": "swe-routing", "pipeline": "swe", "policy": DOCUMENT},
-            "swe-promotion": {"kind": "swe-promotion"},
+            "swe-promotion-swe": {"kind": "swe-promotion"},
         },
     )
 

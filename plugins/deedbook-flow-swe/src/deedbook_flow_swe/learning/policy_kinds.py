@@ -3,6 +3,7 @@
 Both are pure: ``deedbook verify`` asks them again with the recorded facts.
 """
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from deedbook.contract import Decision, GateSpec, Host, Object, Subject, SubjectCase, deny
@@ -26,6 +27,18 @@ _SEVERAL: Final = {"type": "integer", "minimum": 1, "maximum": 1000}
 def _object(required: Object, optional: Object | None = None) -> Object:
     members = {**required, **(optional or {})}
     return {"type": "object", "required": list(required), "properties": members, "additionalProperties": False}
+
+
+def name_policy(kind: str, pipeline: str) -> str:
+    """Return the id of the policy of a kind that the runner of a pipeline asks."""
+    return f"{kind}-{pipeline}"
+
+
+def list_policies(pipeline: str, routing: Object | None) -> Iterator[tuple[str, Object]]:
+    """Yield the policies of a pipeline with this *routing*: the kind and the settings of each."""
+    yield PROMOTION, {}
+    if routing is not None:
+        yield ROUTING, {"pipeline": pipeline, "policy": dict(routing)}
 
 
 class RoutingInForce:

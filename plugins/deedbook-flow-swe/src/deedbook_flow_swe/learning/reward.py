@@ -118,15 +118,16 @@ def score_verification_cleanliness(record: TaskRecord) -> Score:
 
 def score_phase_discipline(record: TaskRecord) -> Score:
     """Score how often the door refused what a contract does not allow: never is 1, once is 0, more often is -1."""
-    if not sum(run.calls + run.outside for run in record.runs):
+    violations = sum(run.violations for run in record.runs)
+    if not violations and not any(run.contexts for run in record.runs):
         return None
-    return _grade(sum(_count_violations(run) for run in record.runs))
+    return _grade(violations)
 
 
 def score_context_efficiency(record: TaskRecord) -> Score:
     """Score prompts over their budget, and tiers that no rule asked for: none is 1, one is 0, more are -1."""
-    counted = any(run.read or any(each.counted == "provider" for each in run.contexts) for run in record.runs)
-    if not counted or not any(run.models for run in record.runs):
+    counted = any(each.counted == "provider" for run in record.runs for each in run.contexts)
+    if not (counted or record.reported("tokens")) or not any(run.models for run in record.runs):
         return None
     over = sum(each.tokens > each.budget for run in record.runs for each in run.contexts)
     return _grade(over + sum(each.rule.startswith(FALLBACK) for run in record.runs for each in run.models))
@@ -192,11 +193,6 @@ def _list_later_blocks(record: TaskRecord) -> Iterator[Block]:
     for block in record.blocks:
         if block.is_verified and block.phase in (VERIFICATION, SECURITY, INTEGRATION):
             yield block
-
-
-def _count_violations(run: PhaseRun) -> int:
-    """Return how often a run left its contract: refused calls, of which some also block the run."""
-    return max(run.outside, sum(block.by == "denied" for block in run.blocks))
 
 
 # --- health and attribution -------------------------------------------------------------------------------------------
