@@ -6,6 +6,7 @@ import click
 
 from deedbook.cli.common import SuggestingGroup
 from deedbook.cli.output import data_command
+from deedbook_flow_swe.commands.agent import agent
 
 SECTION: Final = "Workspace"
 
@@ -14,3 +15,6 @@ SECTION: Final = "Workspace"
 @click.group("swe", cls=SuggestingGroup)
 def command() -> None:
     """List, show, check and run pipelines of phases."""
+
+
+command.add_command(agent)
