@@ -12,6 +12,7 @@ from deedbook.workspace.trees import SourceReader
 from deedbook_flow_swe.contract import PASS_ON, Contract, Input
 from deedbook_flow_swe.definition import TASK_SCHEMA, AgentSkill, Definition, Units, find_unit_schema, unit_keys
 from deedbook_flow_swe.globs import covers
+from deedbook_flow_swe.learning.routing import find_faults
 
 from .contract_check import check_contract, check_neighbours
 from .contracts import read_contract
@@ -94,6 +95,9 @@ class PipelineCompiler:
         if name is not None and name not in known and (ROUTING, name) not in self._faulty:
             why = f"routing: {name} is no routing policy{suggest(name, known)}; correct it, or add routing/{name}.yaml"
             self._faults.refuse(why, pipeline.place("routing"))
+        elif name in known:
+            for pointer, why in find_faults(known[name].front):
+                self._faults.refuse(why, known[name].document.place(pointer))
 
     def _unit_schema(self, pipeline: PipelineFile) -> Object | None:
         """Return the schema of a unit, if the output that lists units has one."""

@@ -6,13 +6,14 @@ If any file has a fault, the workspace does not compile, so nothing of it is in 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
-from deedbook import Object
+from deedbook import Object, Skill
 from deedbook.format.errors import DomainError, fault
 from deedbook.format.schema import suggest
-from deedbook.workspace.declarations import AbilitySource, FeatureSection, Workspace
+from deedbook.workspace.declarations import AbilitySource, FeatureSection, PolicySource, SkillSource, Workspace
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceReader, SourceTree
 from deedbook_flow_swe.definition import FLOW, PREFIX, Definition
+from deedbook_flow_swe.learning.policy_kinds import list_policies, name_policy
 
 from .agents import AgentFolder, find_agents, read_skills
 from .compiler import PipelineCompiler
@@ -56,6 +57,27 @@ class PipelineRegistry(FeatureSection):
                 settings=definition.as_settings(),
                 uses=frozenset(self._uses_of(definition)),
             )
+
+    def skills(self) -> Iterator[SkillSource]:
+        """Yield a skill for each pipeline, which is the scope of its runner; cards narrow it for the agents."""
+        for name, definition in self.definitions.items():
+            file = self.files[PIPELINES][name]
+            skill = Skill(
+                name=definition.skill,
+                description=f"{definition.title}: what the runner uses",
+                body="",
+                allowed=frozenset(self._uses_of(definition)),
+                source=file.document.path,
+            )
+            yield SkillSource(id=skill.name, place=file.line, origin=file.origin, skill=skill)
+
+    def policies(self) -> Iterator[PolicySource]:
+        """Yield the policies that the runner asks: which routing is in force, and what may be promoted."""
+        for name, definition in self.definitions.items():
+            file = self.files[PIPELINES][name]
+            for kind, settings in list_policies(name, definition.routing):
+                policy = name_policy(kind, name)
+                yield PolicySource(id=policy, place=file.line, origin=file.origin, kind=kind, settings=settings)
 
     def _uses_of(self, definition: Definition) -> Iterator[str]:
         yield from definition.abilities.values()
