@@ -7,6 +7,9 @@ import click
 from deedbook.cli.common import SuggestingGroup
 from deedbook.cli.output import data_command
 
+from .context import context
+from .files import lint, listing, show
+
 SECTION: Final = "Workspace"
 
 
@@ -14,3 +17,7 @@ SECTION: Final = "Workspace"
 @click.group("swe", cls=SuggestingGroup)
 def command() -> None:
     """List, show, check and run pipelines of phases."""
+
+
+for each in (listing, show, lint, context):
+    command.add_command(each)
