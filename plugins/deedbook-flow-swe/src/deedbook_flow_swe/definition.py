@@ -89,6 +89,11 @@ class Definition:
         made: dict[str, Any] = _converter().unstructure(self)
         return made
 
+    @property
+    def skill(self) -> str:
+        """The name of the skill that allows what the runner and the agents may use."""
+        return f"swe-{self.id}"
+
     def phase(self, name: str) -> Contract:
         """Return the contract of a phase; raises `KeyError`."""
         return self.phases[self.position(name)]

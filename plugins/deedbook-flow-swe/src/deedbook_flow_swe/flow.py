@@ -38,10 +38,9 @@ class PhasePipeline:
         """Run the task."""
         from .running.agents import ModelAgent
         from .running.intake import read_task
-        from .running.task_run import TaskRun
+        from .running.task_run import run_task
 
-        task = read_task(args, run, self._definition)
-        TaskRun(run, self._definition, task, ModelAgent()).go()
+        run_task(run, self._definition, read_task(args, run, self._definition), ModelAgent())
 
     @cached_property
     def _definition(self) -> Definition:

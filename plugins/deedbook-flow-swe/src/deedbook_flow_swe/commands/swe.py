@@ -7,6 +7,7 @@ import click
 from deedbook.cli.common import SuggestingGroup
 from deedbook.cli.output import data_command
 
+from .agent import agent
 from .context import context
 from .files import lint, listing, show
 
@@ -19,5 +20,5 @@ def command() -> None:
     """List, show, check and run pipelines of phases."""
 
 
-for each in (listing, show, lint, context):
+for each in (listing, show, lint, context, agent):
     command.add_command(each)

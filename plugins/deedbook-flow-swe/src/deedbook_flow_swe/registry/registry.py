@@ -6,10 +6,10 @@ If any file has a fault, the workspace does not compile, so nothing of it is in 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
-from deedbook import Object
+from deedbook import Object, Skill
 from deedbook.format.errors import DomainError, fault
 from deedbook.format.schema import suggest
-from deedbook.workspace.declarations import AbilitySource, FeatureSection, PolicySource, Workspace
+from deedbook.workspace.declarations import AbilitySource, FeatureSection, PolicySource, SkillSource, Workspace
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceReader, SourceTree
 from deedbook_flow_swe.definition import FLOW, PREFIX, Definition
@@ -57,6 +57,19 @@ class PipelineRegistry(FeatureSection):
                 settings=definition.as_settings(),
                 uses=frozenset(self._uses_of(definition)),
             )
+
+    def skills(self) -> Iterator[SkillSource]:
+        """Yield a skill for each pipeline, which is the scope of its runner; cards narrow it for the agents."""
+        for name, definition in self.definitions.items():
+            file = self.files[PIPELINES][name]
+            skill = Skill(
+                name=definition.skill,
+                description=f"{definition.title}: what the runner uses",
+                body="",
+                allowed=frozenset(self._uses_of(definition)),
+                source=file.document.path,
+            )
+            yield SkillSource(id=skill.name, place=file.line, origin=file.origin, skill=skill)
 
     def policies(self) -> Iterator[PolicySource]:
         """Yield the policies that the runner asks: which routing is in force, and what may be promoted."""

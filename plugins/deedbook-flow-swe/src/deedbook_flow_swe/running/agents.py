@@ -127,7 +127,9 @@ class _Talk:
             raise AgentFault(TURNS_SPENT, why, tuple(self._denials))
         self._turns += 1
         request: dict[str, Any] = {"messages": list(self._messages), "response_schema": ANSWER}
-        return self._agent.complete({**request, "tools": self._tools} if self._tools else request)
+        if self._tools:
+            request["tools"] = self._tools
+        return self._agent.complete(request, tier=self._prompt.tier)
 
     def _use(self, call: Object) -> Json:
         try:

@@ -67,25 +67,3 @@ def _finding(row: Any) -> dict[str, str]:
         "place": str(found.get("place") or found.get("path") or ""),
     }
 
-
-def merge_facts(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the facts of several units as those of one phase."""
-    merged: dict[str, Any] = {}
-    for row in rows:
-        for key, value in row.items():
-            merged[key] = _join(key, merged[key], value) if key in merged else value
-    return merged
-
-
-def _join(key: str, one: Any, other: Any) -> Any:
-    match key:
-        case "tests":
-            return {name: one[name] + other[name] for name in one}
-        case "coverage" | "coverage_delta":
-            return min(one, other)
-        case "criteria_verified":
-            return sorted({*one, *other})
-        case "findings":
-            return [*one, *other]
-        case _:
-            return one + other

@@ -12,6 +12,7 @@ from deedbook import Failed, Json, Object, Run
 from deedbook_flow_swe.contract import WORKTREE, Command, Contract
 from deedbook_flow_swe.definition import Definition
 from deedbook_flow_swe.globs import overlap
+from deedbook_flow_swe.learning.routing import TierChoice
 
 from .agents import PhaseAgent
 from .blocks import Block, Blocked
@@ -20,7 +21,7 @@ from .prompts import AssembledContext, assemble
 from .reports import parse_result
 from .repository import Repository
 from .rules import RuleBook
-from .tiers import TierChoice, choose_tier
+from .tiers import choose_tier
 
 _MOST_LINES: Final = 5000
 """The most lines that the patch of one unit changes; a contract's rules usually allow fewer."""
@@ -56,7 +57,10 @@ class TaskMaterial:
     def repository(self) -> Repository | None:
         """The repository of the task; ``None`` if the pipeline names no ability for it."""
         ability = self.definition.abilities.get("git")
-        return Repository(self.run, ability, self.id, str(self.task["project"])) if ability else None
+        if ability is None:
+            return None
+        source = self.path(f"repos/{self.task['project']}")
+        return Repository(run=self.run, ability=ability, source=source, worktree=self.worktree)
 
     def ability(self, use: str) -> str:
         """Return the ability for a *use* of the runner; raises `Failed` (``NOT_AVAILABLE``)."""

@@ -1,11 +1,11 @@
 """The run of a task: one phase after the other, back after a block, and to a person where the state machine says so."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 
-from deedbook import Failed, Object, Run
+from deedbook import Branch, Failed, Object, Run
 from deedbook.format.canonical import digest as digest_bytes
 from deedbook.format.canonical import encode
 from deedbook_flow_swe.contract import Contract, fill
@@ -44,6 +44,7 @@ class TaskRun:
         self._run, self._definition = run, definition
         self._material = TaskMaterial(definition, task, agent, run)
         self._publisher = Publisher(run, self._material)
+        self._waiting: dict[str, str] = {}
         self._units = UnitProgress()
         self._state = PipelineState.begin(
             tuple(each.phase for each in definition.phases),
@@ -55,8 +56,8 @@ class TaskRun:
         self._commit: str | None = None
 
     def go(self) -> None:
-        """Run the task to its end."""
-        self._begin()
+        """Run the task from its first phase to its end."""
+        self._open()
         try:
             while not self._state.has_ended:
                 self._run_phase()
@@ -64,22 +65,23 @@ class TaskRun:
             if failure.code != "LEDGER_BROKEN":
                 self._record(TASK_ENDED, {"state": "failed", "commit": self._commit})
             raise
-        self._end()
+        ends = {DONE: "done", HALTED: "halted"}
+        self._record(TASK_ENDED, {"state": ends.get(self._state.state, "failed"), "commit": self._commit})
 
-    # --- begin and end ------------------------------------------------------------------------------------------------
+    @property
+    def state(self) -> str:
+        """The present state of the task."""
+        return self._state.state
 
-    def _begin(self) -> None:
-        task, context = self._material.task, self._run.context
-        context.clarify({"intent": task["request"], "task_id": task["id"], "schema_version": "v1"})
-        names = [each.phase for each in self._definition.phases]
-        steps = [
-            {"id": each.phase, "description": each.objective, "depends_on": names[max(0, at - 1) : at]}
-            for at, each in enumerate(self._definition.phases)
-        ]
-        context.plan({"steps": steps, "risks": [], "needs_advisor": False, "schema_version": "v1"})
-        context.begin_execution()
+    @property
+    def commit(self) -> str | None:
+        """The commit with which the change was merged."""
+        return self._commit
+
+    def _open(self) -> None:
+        """Write the task's page, which no other run may have written, and open its copy of the repository."""
+        task = self._material.task
         self._publisher.publish(self._state, {})
-        routing = digest_bytes(encode(self._definition.routing))
         self._record(
             TASK_STARTED,
             {
@@ -87,28 +89,13 @@ class TaskRun:
                 "digest": task["digest"],
                 "tags": list(task["tags"]),
                 "pipeline": self._definition.id,
-                "routing": routing,
+                "routing": digest_bytes(encode(self._definition.routing)),
                 "generated": task["generated"],
             },
         )
         repository = self._material.repository
         if repository is not None:
             self._units.base = repository.open()
-
-    def _end(self) -> None:
-        state, context = self._state.state, self._run.context
-        ends = {DONE: "done", HALTED: "halted"}
-        self._record(TASK_ENDED, {"state": ends.get(state, "failed"), "commit": self._commit})
-        text = f"{self._material.id}: {state}{f', merged as {self._commit}' if self._commit else ''}"
-        if state == DONE:
-            steps = [each.phase for each in self._definition.phases]
-            report = {"output": text, "steps_completed": steps, "tool_calls_made": [], "schema_version": "v1"}
-            context.verify(report)
-            context.complete({"verdict": "pass", "reason": text, "schema_version": "v1"})
-        elif state == HALTED:
-            context.halt(text)
-        else:
-            context.fail(text)
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -189,7 +176,7 @@ class TaskRun:
             return None
         task = self._material.task
         try:
-            self._commit = repository.merge(f"merge: {task['title']}\n\nTask: {task['id']}\n")
+            self._commit = repository.merge(str(self._units.base), f"merge: {task['title']}\n\nTask: {task['id']}\n")
         except Failed as failure:
             if failure.lost:
                 raise
@@ -315,10 +302,39 @@ class TaskRun:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    _waiting: dict[str, str] = {}  # noqa: RUF012 - replaced, never changed
-
     def _fill(self, path: str) -> str:
         return fill(path, self._material.values(None))
 
     def _record(self, event: str, payload: Any) -> None:
         self._run.record(event, {"task_id": self._material.id, **payload})
+
+
+def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) -> None:
+    """Take a task through its pipeline in a branch with the skill of the pipeline, and end the context of *run*."""
+    context = run.context
+    context.clarify({"intent": task["request"], "task_id": task["id"], "schema_version": "v1"})
+    context.plan({"steps": list(_describe_steps(definition)), "risks": [], "needs_advisor": False, "schema_version": "v1"})
+    context.begin_execution()
+    made: list[TaskRun] = []
+
+    def work(inner: Run) -> None:
+        made.append(TaskRun(inner, definition, task, agent))
+        made[0].go()
+
+    run.parallel([Branch(str(task["id"]), work, skill=definition.skill)])
+    state, commit = made[0].state, made[0].commit
+    text = f"{task['id']}: {state}{f', merged as {commit}' if commit else ''}"
+    if state == DONE:
+        steps = [each.phase for each in definition.phases]
+        context.verify({"output": text, "steps_completed": steps, "tool_calls_made": [], "schema_version": "v1"})
+        context.complete({"verdict": "pass", "reason": text, "schema_version": "v1"})
+    elif state == HALTED:
+        context.halt(text)
+    else:
+        context.fail(text)
+
+
+def _describe_steps(definition: Definition) -> Iterator[dict[str, Any]]:
+    names = [each.phase for each in definition.phases]
+    for at, each in enumerate(definition.phases):
+        yield {"id": each.phase, "description": each.objective, "depends_on": names[max(0, at - 1) : at]}

@@ -1,21 +1,15 @@
 """Which tier of models a run of a phase asks."""
 
-from typing import NamedTuple
-
 from deedbook import Object, Run
 from deedbook_flow_swe.contract import Contract
 from deedbook_flow_swe.definition import Definition
+from deedbook_flow_swe.learning.routing import RoutingPolicy, TierChoice, choose
 
 
-class TierChoice(NamedTuple):
-    """The tier, the rule that chose it, and the reason."""
+def choose_tier(definition: Definition, contract: Contract, unit: Object | None, facts: Object, run: Run) -> TierChoice:
+    """Return the tier that the routing policy of *definition* chooses, with the rule and the reason.
 
-    tier: str
-    rule: str
-    reason: str
-
-
-def choose_tier(  # noqa: D103
-    definition: Definition, contract: Contract, unit: Object | None, facts: Object, run: Run
-) -> TierChoice:
-    return TierChoice(contract.tier, "default", "the tier of the contract")
+    Raises `Failed` (``NOT_AVAILABLE``) if the profile has no model.
+    """
+    policy = RoutingPolicy.parse(definition.routing) if definition.routing is not None else None
+    return choose(policy, contract.phase, unit, facts, default=contract.tier, tiers=run.tiers())

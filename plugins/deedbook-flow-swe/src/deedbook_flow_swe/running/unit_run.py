@@ -16,7 +16,7 @@ from deedbook_flow_swe.contract import Contract
 from deedbook_flow_swe.events import PHASE_COMPLETED
 
 from .blocks import Block, Blocked
-from .facts import collect_facts, merge_facts
+from .facts import collect_facts
 from .files import File
 from .material import TaskMaterial
 from .phase_run import PhaseOutcome, PhaseRun
@@ -135,7 +135,6 @@ class UnitRuns:
         return PhaseOutcome(
             inputs=union("inputs"), outputs=union("outputs"), checked=union("checked"),
             values={}, checks={}, block=block,
-            facts=merge_facts([collect_facts(self._contract, each.checks) for each in outcomes]),
         )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ After a crash `reconcile` says for ``merge`` whether the commit was made (*merge
 not), and finishes the checkout. The other actions reach only the task's own copy, and are finished.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -174,14 +173,16 @@ class SweGit:
         patch = args["patch"] if args["patch"].endswith("\n") else args["patch"] + "\n"
         try:
             seen = copy.patched_files(patch)
-            if seen != (named := {file.path for file in files}):
-                raise Failed("PATCH_REFUSED", f"patch: git reads other files in it: {sorted(seen ^ named)[:3]}")
-            copy.run("apply", "--index", "--whitespace=nowarn", "-", stdin=patch)
+            same = seen == {file.path for file in files}
+            if same:
+                copy.run("apply", "--index", "--whitespace=nowarn", "-", stdin=patch)
         except Failed as problem:
             if problem.code != "GIT_FAILED":
                 raise
             why = str(problem).partition("error: ")[2] or str(problem)
             raise Failed("PATCH_REFUSED", f"patch: it does not apply: {why}") from None
+        if not same:
+            raise Failed("PATCH_REFUSED", f"patch: git reads other files in it: {', '.join(sorted(seen)[:5])}")
         return describe(files)
 
     def _commit(self, args: Object, ctx: Ctx | None) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-from unidiff import PatchSet
 from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
 
 from deedbook.contract import Failed
 from deedbook.format.paths import fold_path, path_fault, shown_path
@@ -40,7 +40,7 @@ _REASONS: Final = (
     (re.compile(r"GIT binary patch|Binary files? "), "a binary file cannot be changed by a patch"),
     (re.compile(r"(?:old|new) mode "), "it changes the mode of a file; only contents may change"),
     (re.compile(r"(?:similarity|dissimilarity) index|rename |copy "), "it renames or copies a file; add and remove"),
-    (re.compile(r'(?:diff --git |--- |\+\+\+ )(?:[^\n]*)["\\]'), 'the name has a quote or a backslash; use "-c core.quotePath=false"'),
+    (re.compile(r'(?:diff --git |--- |\+\+\+ )[^\n]*["\\]'), "the name has a quote or a backslash; write plain UTF-8"),
     (re.compile(r"(?:---|\+\+\+) [^ab]|(?:---|\+\+\+) .[^/]"), "expected a name that begins with a/ or b/"),
 )  # fmt: skip
 _FORBIDDEN: Final = frozenset({".git", ".gitmodules", ".gitattributes", ".system", ".deedbook"})
@@ -79,7 +79,8 @@ class _CountingReader:
         self.line = 0
 
     def __iter__(self) -> Iterator[str]:
-        for self.line, text in enumerate(self._lines, 1):
+        for text in self._lines:
+            self.line += 1
             yield text
 
 
@@ -169,9 +170,7 @@ def _read_headers(lines: Sequence[str], body: set[int]) -> Iterator[_Header]:
         line = lines[number - 1]
         if number in body:
             number, before = number + 1, True
-        elif line == _NO_NEWLINE and before:
-            number, before = number + 1, False
-        elif _HUNK.fullmatch(line):
+        elif (line == _NO_NEWLINE and before) or _HUNK.fullmatch(line):
             number, before = number + 1, False
         else:
             last = _end_of_header(lines, body, number)
@@ -194,31 +193,40 @@ def _end_of_header(lines: Sequence[str], body: set[int], first: int) -> int:
 def _read_header(text: str, line: int) -> _Header:
     found = _HEADER.fullmatch(text)
     if found is None:
-        for offset, each in enumerate(text.splitlines()):
-            for pattern, why in _REASONS:
-                if pattern.match(each):
-                    raise _refused(why, line + offset)
-        raise _refused(f"expected the header of a file, found {text.splitlines()[0][:80]!r}", line)
+        raise _explain(text, line)
     git = _git_name(found["git"]) if found["git"] is not None else None
     names = {name for name in (git, found["old"], found["new"]) if name is not None}
     if len(names) != 1:
-        what = "it renames a file; add and remove" if names else "it names no file"
-        raise _refused(what, line)
+        raise _refused("it renames a file; add and remove" if names else "it names no file", line)
     path = names.pop()
     added = found["no_old"] is not None or found["mode"] == "new"
     removed = found["no_new"] is not None or found["mode"] == "deleted"
+    has_names = found["old"] is not None or found["no_old"] is not None
+    _check_modes(found, line, path, added=added)
     if added and removed:
         raise _refused("it both adds and removes the file", line, path)
+    if not has_names and found["mode"] is None:
+        raise _refused("it names a file and changes nothing", line, path)
+    if has_names and ((found["no_old"] is not None) != added or (found["no_new"] is not None) != removed):
+        raise _refused(f"--- and +++ contradict the line before; {NOTHING} is for a file that is absent", line, path)
+    return _Header(line, path, "added" if added else "removed" if removed else "changed", has_names)
+
+
+def _check_modes(found: re.Match[str], line: int, path: str, *, added: bool) -> None:
     for bits in (found["bits"], found["kept"]):
         if bits not in (None, _PLAIN) and (added or bits != _EXECUTABLE):
             why = f"the file has the mode {bits}; a patch adds files with the mode {_PLAIN}, and changes plain files"
             raise _refused(why, line, path)
-    has_names = found["old"] is not None or found["no_old"] is not None
-    if not has_names and found["mode"] is None:
-        raise _refused("it names a file and changes nothing", line, path)
-    if has_names and ((found["no_old"] is not None) != added or (found["no_new"] is not None) != removed):
-        raise _refused(f"the lines --- and +++ contradict the line before; {NOTHING} is for a file that is absent", line)
-    return _Header(line, path, "added" if added else "removed" if removed else "changed", has_names)
+
+
+def _explain(text: str, line: int) -> Failed:
+    """Return why *text*, which begins at *line*, is not accepted as a header."""
+    lines = text.splitlines()
+    for offset, each in enumerate(lines):
+        for pattern, why in _REASONS:
+            if pattern.match(each):
+                return _refused(why, line + offset)
+    return _refused(f"expected the header of a file, found {lines[0][:80]!r}", line)
 
 
 def _check_kind(header: _Header, file: ChangedFile) -> None:

@@ -105,10 +105,11 @@ class Repository:
         """Refuse a folder that is no repository of its own, and one whose configuration could do more than name it."""
         if not self.exists():
             raise refused(f"{self.path}: there is no such folder")
-        if not self.has_git():
-            raise refused(f"{self.path}: this is no git repository with a working tree")
         places = ("--show-toplevel", "--absolute-git-dir", "--path-format=absolute", "--git-common-dir")
-        top, own, common = self.lines("rev-parse", *places)
+        found = self._run(("rev-parse", *places))
+        if found.status:
+            raise refused(f"{self.path}: this is no git repository with a working tree")
+        top, own, common = found.out.decode("utf-8", "replace").splitlines()
         if not own == common == f"{top}/.git":
             raise refused(f"{self.path}: its folder .git leads elsewhere; expected a plain clone")
         for key in self.run("config", "--local", "--no-includes", "--list", "--name-only", "-z").split("\0"):
@@ -135,7 +136,9 @@ class Repository:
 
     def find(self, name: str) -> str:
         """Return the commit that *name* stands for; empty if there is none."""
-        return self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", fine=(0, 1)).strip()
+        return self.run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", fine=(0, 1)
+        ).strip()
 
     def branch(self) -> str:
         """Return the full name of the branch that is checked out; empty if there is none."""
@@ -143,7 +146,9 @@ class Repository:
 
     def dirty_paths(self) -> frozenset[str]:
         """Return the files that differ from the last commit, and new ones."""
-        out = self.run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=none")
+        out = self.run(
+            "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=none"
+        )
         return frozenset(entry[3:] for entry in out.split("\0") if entry)
 
     def is_below(self, ancestor: str, commit: str) -> bool:
