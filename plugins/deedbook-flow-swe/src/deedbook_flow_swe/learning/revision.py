@@ -194,6 +194,7 @@ def check_revision(payload: Object, records: Iterable[TaskRecord]) -> Iterator[s
         return
     if missing := len(wanted) - len(found):
         yield f"{missing} of the tasks that it names are not recorded"
+        return
     for name in ("from_digest", "counts", "changes", "policy", "to_digest", "generated"):
         if again[name] != payload[name]:
             yield f"its {name} do not follow from its evidence"
