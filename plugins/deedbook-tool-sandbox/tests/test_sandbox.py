@@ -17,7 +17,8 @@ import pytest
 import deedbook_tool_sandbox
 from deedbook.format.errors import BindingError
 from deedbook_tool_sandbox.bubblewrap import Bubblewrap
-from deedbook_tool_sandbox.tool import Report, fields
+from deedbook_tool_sandbox.launchers import SIZE, Report
+from deedbook_tool_sandbox.tool import encode_request
 
 PACKAGE = Path(deedbook_tool_sandbox.__file__).parent
 START = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
@@ -117,7 +118,7 @@ def test_environment_is_its_own(call, monkeypatch):
         """
         import os
         print(dict(os.environ))
-        for pid in (1, os.getppid()):
+        for pid in (1, 2):
             try:
                 print(open(f"/proc/{pid}/environ").read())
             except OSError:
@@ -193,8 +194,8 @@ def test_program_has_no_rights_that_it_could_use(call):
         libc = ctypes.CDLL(None)
         print(libc.unshare(0x10000000), libc.unshare(0x20000), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
         print(subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.PIPE).returncode != 0)
-        print(libc.ptrace(16, 1, 0, 0), libc.ptrace(16, os.getppid(), 0, 0))
-        for pid in (1, os.getppid()):
+        print(libc.ptrace(16, 1, 0, 0), libc.ptrace(16, 2, 0, 0))
+        for pid in (1, 2):
             try:
                 os.kill(pid, 9); print("killed", pid)
             except OSError:
@@ -373,27 +374,21 @@ def launch(tmp_path):
         shutil.copytree(PACKAGE, folder / PACKAGE.name)
         found = Bubblewrap.find({"path": "/usr"})
         settings = {
-            **found.arguments(), "seconds": 20, "bytes": 10_000, "memory": 128 << 20, "cpus": 1, "processes": 40,
-            "workspace": 64 << 20, "tmp": 1 << 20, "data": 1 << 20, "outputs": 0, "degraded": "no",
+            **found.arguments(), "bytes": 10_000, "memory": 128 << 20, "cpus": 1, "processes": 40,
+            "workspace": 64 << 20, "tmp": 1 << 20, "data": 1 << 20, "degraded": "no",
             "groups": "/nonexistent", **given,
         }  # fmt: skip
-        lists = [
-            [found.python, "-c", textwrap.dedent(program)],
-            ["PATH=/usr/bin"],
-            ["processes=40", "bytes=10"],
-            [],
-            [],
-        ]
+        argv = [found.python, "-c", textwrap.dedent(program)]
         ran = subprocess.run(
             [found.python, "-I", "-S", "-c", START, str(folder)]
             + [f"{name}={value}" for name, value in settings.items()]
             + [f"read={path}" for path in found.read],
-            input=b"".join(map(fields, lists)), capture_output=True, user=user, timeout=60,
-            check=False, cwd="/",
+            input=encode_request(argv, {"PATH": "/usr/bin"}, 20, [], [], [], ""),
+            capture_output=True, user=user, timeout=60, check=False, cwd="/",
         )  # fmt: skip
         shutil.rmtree(folder)
-        assert ran.returncode == 0, ran.stderr
-        return Report(ran.stdout)
+        assert (ran.returncode, ran.stderr) == (0, b"")
+        return Report(ran.stdout[SIZE.size :])
 
     return act
 
