@@ -9,7 +9,7 @@ import orjson
 
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import WALL, Plan
-from deedbook import Err, open_kernel
+from deedbook import Ok, open_kernel
 from deedbook.call.session import Session
 
 _TRUE: Final = ["true"]
@@ -26,14 +26,31 @@ def run(plan: Plan) -> Iterator[Line]:
             times = plan.take_turns(
                 {name: lambda name=name: _call(session, name) for name in names}, clock=WALL, batch_ns=100_000_000
             )
+        first = plan.once_each(
+            {
+                "opened": lambda: _open(folder),
+                "supervised": lambda: _open(folder, "supervised"),
+                "sandboxed": lambda: _open(folder, "sandboxed"),
+            },
+            clock=WALL,
+            rounds=15,
+        ).less("opened")
     yield Measure("sandboxed `true`: to supervised `true`", "at most", 5.0, times.ratio("sandboxed", "supervised"))
     yield Value(f"sandboxed `true` with {_CODE} files: to supervised `true`", times.ratio("copied", "supervised"))
+    yield Value("the first call of each in a workspace", first.ratio("sandboxed", "supervised"))
     yield Value("supervised `true`", times.micros("supervised"), "µs")
 
 
+def _open(folder: str, *names: str) -> None:
+    """Open the workspace and make the first call of each of *names*."""
+    with open_kernel(folder) as kernel, kernel.session("call") as session:
+        for name in names:
+            _call(session, name)
+
+
 def _call(session: Session, name: str) -> None:
-    if isinstance(ran := session.call(name, {}), Err):
-        raise RuntimeError(f"{name}: {ran.error}")
+    ran = session.call(name, {})
+    assert isinstance(ran, Ok), ran
 
 
 def _write_workspace(folder: Path) -> None:

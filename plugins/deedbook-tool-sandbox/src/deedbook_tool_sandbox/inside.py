@@ -65,20 +65,27 @@ class Task:
 class Confinement:
     """How a program is confined: limits that are the same for each request to a launcher.
 
-    *readable* are the folders that Landlock lets it read (``/``: bubblewrap has left nothing else), *filter* refuses
-    system calls, *data* limits the memory of a single process where the memory of all is polled, *most* the bytes of a
+    *readable* are the folders that Landlock lets it read (``/``: bubblewrap has left nothing else), *refusing* is a
+    filter of system calls, *data* limits the memory of a single process where the memory of all is polled, *most* the bytes of a
     file that is returned.
     """
 
-    def __init__(  # noqa: PLR0913 - given by name
-        self, *, system: SystemCalls, readable: Sequence[str], processes: int, data: int, filter: bytes | None, most: int  # noqa: A002
-    ) -> None:  # fmt: skip
+    def __init__(
+        self,
+        *,
+        system: SystemCalls,
+        readable: Sequence[str],
+        processes: int,
+        data: int,
+        refusing: bytes | None,
+        most: int,
+    ) -> None:
         self.system = system
         self.readable = readable
         self.most = most
         self._processes = processes
         self._data = data
-        self._filter = filter
+        self._filter = refusing
 
     def apply(self, root: str) -> None:
         """Limit this process and its children to *root*; raises `OSError`."""
@@ -104,8 +111,10 @@ class Confinement:
 
 
 class Inside:
-    """One run. *control* leads to the launcher: first a mark and the version of Landlock, with descriptors of the
-    folders in memory; then the status; then, once the launcher has answered, the contents of the requested files.
+    """One run.
+
+    *control* leads to the launcher. It gets a mark and the version of Landlock, with descriptors of the folders in
+    memory; then the status; and after its answer the contents of the requested files.
     """
 
     def __init__(self, task: Task, confinement: Confinement, control: socket.socket, out: int, err: int) -> None:

@@ -148,7 +148,6 @@ class Launcher:
     def prepare(self) -> None:
         """Make the limits that hold from outside; raises `Refusal` where one is missing and must not be."""
         settings, groups = self.settings, self.groups
-        self.limits["user"] = str(os.getuid() or NOBODY)
         if settings["bwrap"]:
             self.limits |= {"network": "namespace", "root": "read-only"}
         else:
@@ -179,6 +178,7 @@ class Launcher:
                 *places, home_place = show(system, [*settings.read, home])
                 program = program.replace(home, home_place, 1) if home != "/" else program
             leave_root()
+        self.limits["user"] = str(os.getuid())
         for folder, place in zip(settings.read, places, strict=True):
             if not os.access(place, os.R_OK | os.X_OK):
                 raise Refusal(f"{folder} cannot be read by user {os.getuid()}; let others read it")
@@ -193,7 +193,7 @@ class Launcher:
             readable=["/"] if program else [*settings.read, *_SYSTEM],
             processes=settings.number("processes"),
             data=2 * settings.number("memory") if polled else 0,
-            filter=refusing,
+            refusing=refusing,
             most=settings.number("bytes"),
         )
 

@@ -5,14 +5,16 @@ import select
 import struct
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, TypeAlias
 
-from deedbook.contract import Failed, Host, RunningProgram
+from deedbook.contract import Failed, RunningProgram
 
+Start: TypeAlias = Callable[[Sequence[str]], RunningProgram]
+"""Starts a program and returns its pipes: `Host.keep`."""
 SIZE: Final = struct.Struct("!Q")
 """The number of bytes that follow."""
 _START: Final = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
@@ -122,11 +124,11 @@ class Launchers:
         self._idle: list[Launcher] = []
         self._closed = False
 
-    def ask(self, host: Host, request: bytes, seconds: float, limit: int) -> Report:
-        """Return the report about one run; raises `Failed`."""
+    def ask(self, start: Start, request: bytes, seconds: float, limit: int) -> Report:
+        """Return the report about one run; *start* starts a new launcher. Raises `Failed`."""
         until = time.monotonic() + seconds
         while True:
-            launcher = self._take() or Launcher(host.keep(self._argv))
+            launcher = self._take() or Launcher(start(self._argv))
             try:
                 report = launcher.ask(request, until, limit)
             except LauncherLost as lost:

@@ -180,7 +180,7 @@ def refusing_filter(*, memory: bool, affinity: bool) -> bytes | None:
 
 
 def _filter(
-    architecture: int, calls: dict[str, int], memory: bool, affinity: bool  # noqa: FBT001
+    architecture: int, calls: dict[str, int], memory: bool, affinity: bool
 ) -> Iterator[tuple[int, int, int, int]]:  # fmt: skip
     load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
     allow, not_permitted, missing = 0x7FFF0000, 0x00050001, 0x00050026

@@ -29,6 +29,8 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """The limits of a program unless the ability sets others."""
 _ENVIRONMENT: Final = MappingProxyType({"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"})  # noqa: S108 - the sandbox's own
+_NO_COMPILED: Final = MappingProxyType({"PYTHONPYCACHEPREFIX": "/tmp/.pycache"})  # noqa: S108 - the sandbox's own
+"""Keeps Python from the compiled files of an environment, which its digest leaves out."""
 _MOST_FILES: Final = 20_000
 _GRACE: Final = 10.0
 """Seconds that the launcher gets to report, beyond the program's own."""
@@ -124,15 +126,19 @@ class Sandbox:
         self._command = command(settings)
         self._stdin = stdin_of(settings)
         self._folders = {name: parse(settings.get(name, "")) for name in ("code", "data")}
-        self._env = {**_ENVIRONMENT, **settings.get("env", {})}
         self._outputs: Sequence[str] = settings.get("outputs", ())
         self._limits = {**DEFAULTS, **settings.get("limits", {})}
         self._output: str = settings.get("output", "text")
         self._statuses = frozenset(settings.get("statuses", (0,)))
-        self._degraded: bool = settings.get("sandbox") == "degraded"
-        self._bubblewrap = Bubblewrap.find(settings.get("environment"), degraded=self._degraded)
-        self._env["PATH"] = f"{self._bubblewrap.programs}:{self._env['PATH']}"
-        self._arguments = self._launcher_arguments()
+        degraded = settings.get("sandbox") == "degraded"
+        found = Bubblewrap.find(settings.get("environment"), degraded=degraded)
+        self._env = {
+            **_ENVIRONMENT,
+            **(_NO_COMPILED if "digest" in settings.get("environment", {}) else {}),
+            **settings.get("env", {}),
+        }
+        self._env["PATH"] = f"{found.programs}:{self._env['PATH']}"
+        self._arguments = launcher_arguments(found, self._limits, degraded=degraded)
         self._key = "\0".join(["deedbook-tool-sandbox", *self._arguments])
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:
@@ -141,25 +147,12 @@ class Sandbox:
         if seconds <= 0:
             raise Failed("TOOL_TIMEOUT", "the call was cancelled or its time is up; nothing was started")
         report = self._host.share(self._key, lambda: Launchers(self._arguments)).ask(
-            self._host,
+            self._host.keep,
             self._request(self._command.fill(args), args, seconds),
             seconds + _GRACE,
             (len(self._outputs) + 2) * self._limits["bytes"] + MIB,
         )
         return self._result(report, seconds)
-
-    def _launcher_arguments(self) -> list[str]:
-        """Return the arguments of the launcher: all that is the same for each call."""
-        limits = self._limits
-        sizes = {name: limits[f"{name}_mb"] * MIB for name in ("memory", "workspace", "tmp", "data")}
-        given = {
-            **self._bubblewrap.arguments(),
-            **sizes,
-            **{name: limits[name] for name in ("bytes", "cpus", "processes")},
-            "groups": "/sys/fs/cgroup",
-            "degraded": "yes" if self._degraded else "no",
-        }
-        return [f"{name}={value}" for name, value in given.items()] + [f"read={each}" for each in self._bubblewrap.read]
 
     def _request(self, argv: Sequence[str], args: Object, seconds: float) -> bytes:
         """Return what the launcher reads: the program, its environment, its time, the outputs, the files, its input."""
@@ -210,6 +203,19 @@ class Sandbox:
         }
 
 
+def launcher_arguments(found: Bubblewrap, limits: Mapping[str, Any], *, degraded: bool) -> list[str]:
+    """Return the arguments of the launcher: all that is the same for each call of an ability."""
+    sizes = {name: limits[f"{name}_mb"] * MIB for name in ("memory", "workspace", "tmp", "data")}
+    given = {
+        **found.arguments(),
+        **sizes,
+        **{name: limits[name] for name in ("bytes", "cpus", "processes")},
+        "groups": "/sys/fs/cgroup",
+        "degraded": "yes" if degraded else "no",
+    }
+    return [f"{name}={value}" for name, value in given.items()] + [f"read={each}" for each in found.read]
+
+
 def _walk(host: Host, folder: str) -> Iterator[str]:
     for entry in host.scan(folder):
         if entry.folder:
@@ -226,7 +232,7 @@ def _describe_end(report: Report) -> str:
     return f"{how}: {said}" if said else how
 
 
-def encode_request(  # noqa: PLR0913, PLR0917 - in the order of the request
+def encode_request(
     argv: Sequence[str],
     env: Mapping[str, str],
     seconds: float,
