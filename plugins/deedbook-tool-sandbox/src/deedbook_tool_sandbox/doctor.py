@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from deedbook.contract import Failed
 from deedbook.contract.features import Check
@@ -30,17 +30,17 @@ _OBSTACLES: Final = (
 
 def check_sandbox(*, needed: bool) -> Iterator[Check]:
     """Yield the checks; *needed*: an ability of the workspace uses the sandbox."""
-    bad = "fault" if needed else "note"
+    bad: Literal["fault", "note"] = "fault" if needed else "note"
     try:
         found = Bubblewrap.find(None)
     except Failed as problem:
-        yield Check(_NAME, bad, problem.message, _INSTALL)
+        yield Check(_NAME, bad, str(problem), _INSTALL)
         return
     yield Check(_NAME, "ok", f"{_version(found)} at {found.program}")
     try:
         report = _try(found)
     except Failed as problem:
-        yield Check(_NAME, bad, problem.message, _remedy())
+        yield Check(_NAME, bad, str(problem), _remedy())
         return
     if report.ended != "exit" or not report.begun or report.status:
         why = report.err.decode(errors="replace").strip() or f"true ended with {report.status} ({report.ended})"

@@ -66,8 +66,8 @@ class Confinement:
     """How a program is confined: limits that are the same for each request to a launcher.
 
     *readable* are the folders that Landlock lets it read (``/``: bubblewrap has left nothing else), *refusing* is a
-    filter of system calls, *data* limits the memory of a single process where the memory of all is polled, *most* the bytes of a
-    file that is returned.
+    filter of system calls. *data* limits the memory of a single process where the memory of all is polled, and *most*
+    the bytes of a file that is returned.
     """
 
     def __init__(
