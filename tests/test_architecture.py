@@ -25,7 +25,7 @@ FLOORS = (
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
-    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-workflow",
+    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-swe", "deedbook-flow-workflow",
     "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
     "deedbook-memory", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
@@ -36,8 +36,9 @@ AUDIT = ROOT / "plugins" / "deedbook-audit" / "src" / "deedbook_audit"
 LEGACY = ROOT / "plugins" / "deedbook-legacy" / "src" / "deedbook_legacy"
 """What takes in ledgers of older forms. Both are distributions of their own, which the kernel does without."""
 PURE = (
-    "call.records", "charter.changes", "charter.grants", "charter.required_skills",
-    "deedbook_flow_runcontext.coverage", "deedbook_flow_runcontext.diagram", "deedbook_flow_runcontext.hashing",
+    "call.records", "charter.capabilities", "charter.changes", "charter.grants", "charter.required_skills",
+    "deedbook_flow_runcontext.agent_choice", "deedbook_flow_runcontext.coverage", "deedbook_flow_runcontext.diagram",
+    "deedbook_flow_runcontext.hashing",
     "deedbook_flow_runcontext.keywords", "deedbook_flow_runcontext.plans", "deedbook_flow_runcontext.step_graph",
     "deedbook_flow_runcontext.task_text", "deedbook_flow_runcontext.validation",
     "deedbook_inspect.event_tree", "deedbook_inspect.observing.accounts",

@@ -194,7 +194,6 @@ def a_profile(text):
 
 STRICT = {"type": "object", "properties": {"times": {"type": "integer"}}, "additionalProperties": False}
 A, H, P = f"{LOW}/a.yaml", ".system/hooks/h.yaml", ".system/policies/p.yaml"
-CARD = "identity: ada\ndomain: d\nstate: {skills: s.md}\ncapabilities:\n  - run_slq\n"
 REFUSED = {
     "a tool that is not installed": (
         an_ability("", handler="tool: ehco"), "PLUGIN_MISSING", f"{A}:1", 'did you mean "echo"?',
@@ -235,13 +234,6 @@ REFUSED = {
     "when": (
         a_policy("rules:\n  - match: {}\n    then: allow\n  - match: {}\n    when: call.x\n    then: deny\n"),
         "BINDING_INVALID", f"{P}:8:16", "call has no x",
-    ),
-    "a card with a capability that nobody has": (
-        lambda shop: (
-            shop.ability("run_sql"),
-            shop.write("agents/ada/.agent", CARD),
-        ),
-        "BINDING_INVALID", ".system/agents/ada/.agent:5", 'did you mean "run_sql"?',
     ),
     "a hook for an event that its plugin does not answer": (
         a_hook("", event="Stop"), "PLUGIN_BROKEN", f"{H}:3:1", "it answers PreToolUse, PostToolUse, SessionStop",

@@ -16,6 +16,7 @@ import attrs
 
 from deedbook.contract import (
     AbilityInfo,
+    AgentInfo,
     Branch,
     Failed,
     Json,
@@ -192,6 +193,24 @@ class RunCalls(CallCtx):
                 missing=dict(entries[name].get("without", {})),
             )
             for name, skill in sorted(bindings.skills.items())
+        ]
+
+    def tiers(self) -> frozenset[str]:
+        """Return the tiers of the profile."""
+        return frozenset(self._journal.bindings.tiers)
+
+    def agents(self) -> list[AgentInfo]:
+        """Return the agents that have a card, in a stable order; no persona is read."""
+        entries = self._journal.bindings.charter.document.get("agents", {})
+        return [
+            AgentInfo(
+                name=name,
+                domain=card.get("domain", ""),
+                capabilities=frozenset(card["capabilities"]),
+                abilities=frozenset(card.get("allowed", card["capabilities"])),
+                unknown=dict(card.get("without", {})),
+            )
+            for name, card in sorted(entries.items())
         ]
 
     def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:

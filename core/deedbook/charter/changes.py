@@ -168,8 +168,10 @@ def _server(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _agent(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    yield from _sets(f"{what}: capability", old["capabilities"], new["capabilities"], "looser", "tighter")
-    yield from _rest(what, old, new, {"capabilities"}, other=set(new))
+    was, now = (each.get("allowed", each["capabilities"]) for each in (old, new))
+    yield from _sets(f"{what}: capability", was, now, "looser", "tighter")
+    done = {"allowed", "capabilities"} if (was, now) == (old["capabilities"], new["capabilities"]) else {"allowed"}
+    yield from _rest(what, old, new, done, other={*old, *new})
 
 
 def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:

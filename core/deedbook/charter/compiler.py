@@ -19,6 +19,7 @@ from deedbook.workspace.sections import read_owners
 from deedbook.workspace.site import SETTINGS
 
 from .abilities import AbilityCompiler
+from .capabilities import Capabilities
 from .extensions import Extensions
 from .guards import GuardCompiler
 from .linker import Admit, Linker, LoadedPlugin, admit_all, locator, profile_place
@@ -194,15 +195,11 @@ class _Compiler:
 
         Their personas are named here and read when an agent is chosen.
         """
-        for card in self.workspace.cards.values():
-            for index, name in enumerate(sorted(card.capabilities)):
-                self.linker.check_name(
-                    "ability", name, self.workspace.abilities, card.place_of(f"/capabilities/{index}")
-                )
+        capabilities = Capabilities(self.workspace)
         return {
             name: {
                 "domain": card.domain,
-                "capabilities": sorted(card.capabilities),
+                **capabilities.entries(card),
                 "state": dict(card.state),
                 "budget": dict(card.budget),
                 "source": card.file,

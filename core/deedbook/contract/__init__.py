@@ -4,7 +4,20 @@ A plugin imports from here, or from `deedbook`, and from no other module of the 
 of tools, providers, hooks, policy kinds and skill loaders, `flow.py` that of flows, `lifecycle.py` the events of hooks.
 """
 
-from .flow import MODES, AbilityInfo, Agent, Branch, Context, Limits, RecordedOutcome, Run, RunState, SkillInfo
+from .flow import (
+    MODES,
+    AbilityInfo,
+    Agent,
+    AgentInfo,
+    Branch,
+    Context,
+    Limits,
+    RecordedOutcome,
+    Run,
+    RunState,
+    SkillInfo,
+    TokenCount,
+)
 from .plugins import (
     ALLOW,
     PATHS,
@@ -52,6 +65,7 @@ from .plugins import (
     SubjectCase,
     SubjectDecision,
     SubjectGate,
+    TokenCounter,
     advisory,
     allow,
     ask,
@@ -67,6 +81,7 @@ __all__ = [
     "AbilityDeclaration",
     "AbilityInfo",
     "Agent",
+    "AgentInfo",
     "Branch",
     "Call",
     "Closable",
@@ -117,6 +132,8 @@ __all__ = [
     "SubjectCase",
     "SubjectDecision",
     "SubjectGate",
+    "TokenCount",
+    "TokenCounter",
     "advisory",
     "allow",
     "ask",

@@ -58,7 +58,13 @@ class Bindings:
     def within(self, role: str | None, allowed: frozenset[str]) -> frozenset[str]:
         """Return the part of *allowed* that a role may use: an agent with a card has only its capabilities."""
         card = self.charter.document.get("agents", {}).get(role)
-        return allowed & frozenset(card["capabilities"]) if card else allowed
+        return allowed & frozenset(card.get("allowed", card["capabilities"])) if card else allowed
+
+    def unknown_capability(self, role: str | None, name: str) -> str | None:
+        """Return why the capability *name* on the card of *role* grants nothing; ``None`` if it does, or is not one."""
+        card = self.charter.document.get("agents", {}).get(role, {})
+        why: str | None = card.get("without", {}).get(name)
+        return why
 
     def commands(self, skill: str) -> Patterns:
         """Return the abilities of which a skill allows only some commands, with their patterns."""
@@ -70,9 +76,13 @@ class Bindings:
         """Whether a hook runs outside the calling thread: an event loop should not wait for it."""
         return any(is_asynchronous(entry) for entry in self.charter.document["hooks"].values())
 
+    @property
+    def tiers(self) -> Mapping[str, str]:
+        """The models of the profile by tier, each by the name that its provider has for it."""
+        tiers: Mapping[str, str] = self.charter.document["models"]
+        return tiers
+
     def tier(self, role: str) -> str:
         """Return the model ability of *role*: its own tier, else ``standard``, else the first."""
-        document = self.charter.document
-        tiers = sorted(document["models"])
-        tier = document["roles"].get(role) or ("standard" if "standard" in tiers else next(iter(tiers), "standard"))
-        return f"model/{tier}"
+        first = "standard" if "standard" in self.tiers else next(iter(sorted(self.tiers)), "standard")
+        return f"model/{self.charter.document['roles'].get(role) or first}"

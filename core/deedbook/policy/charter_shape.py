@@ -203,7 +203,8 @@ _SKILL: Final = _object(
     {"commands": _map(_map(_TEXTS)), "without": _map(_TEXT)},
 )
 _AGENT: Final = _object(
-    {"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _NULL_OR_TEXT}
+    {"capabilities": _TEXTS, "persona": _NULL_OR_TEXT, "pack": _NULL_OR_TEXT, "digest": _NULL_OR_TEXT},
+    {"domain": _TEXT, "allowed": _TEXTS, "without": _map(_TEXT)},
 )
 _RECORD: Final = _object({"schema": _TEXT, "text": _TEXT, "layer": _TEXT, "by": _TEXT})
 _CODE: Final = _object({"distribution": _TEXT, "version": _TEXT, "target": _TEXT, "digest": _NULL_OR_TEXT})

@@ -133,6 +133,9 @@ def check_admission(bindings: Bindings, caller: Caller, ability: str, args: Any,
     """Take steps 1 to 3: find the ability, check the scope of *caller*, validate *args*. No gate is asked."""
     bound = bindings.find(ability)
     if bound is None:
+        if (why := bindings.unknown_capability(caller.role, ability)) is not None:
+            why = f"{ability!r} is an unknown capability on the card of {caller.role}: {why}"
+            return Verdict(None, args, raw).deny("TOOL_NOT_FOUND", why)
         known = suggest(ability, bindings.abilities)
         return Verdict(None, args, raw).deny("TOOL_NOT_FOUND", f"no ability {ability!r} is declared{known}")
     verdict = Verdict(bound, args, raw)

@@ -1,7 +1,8 @@
 """Roles in Markdown, and agents with a card (``.agent``) that is read before any persona.
 
 A role is ``agents/<role>.md``. An agent is a folder ``agents/<name>/`` with a card, which describes the agent and its
-capabilities in a few words. The file ``persona.md`` beside it is read only when the agent is chosen.
+capabilities in a few words. A start takes the digest of ``persona.md`` beside it. The text is read only when the agent
+is chosen.
 """
 
 import re
@@ -15,6 +16,7 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
 
+from .agent_state import AgentState
 from .declarations import CardSource, Origin, RoleSource, Source
 from .sources import CARD, MAX_BYTES
 from .trees import SourceReader, SourceTree
@@ -71,7 +73,9 @@ class Personas:
             why = f"identity: {said['identity']} is in the folder {name}; both must have the same name"
             self._reader.refuse("SOURCE_INVALID", why, origin.place("/identity"))
         elif self._claim_name(name, origin, tree.display(path)):
-            persona = f"{folder}/{PERSONA}" if tree.folder.exists(f"{folder}/{PERSONA}") else None
+            beside, budget = AgentState(self._reader, tree, folder), {**_BUDGET, **said.get("budget", {})}
+            beside.check(document, said["state"], budget)
+            persona = f"{folder}/{PERSONA}" if beside.has_file(PERSONA) else None
             self.cards[name] = CardSource(
                 id=name,
                 place=origin.line(),
@@ -80,7 +84,7 @@ class Personas:
                 domain=said["domain"],
                 capabilities=frozenset(said.get("capabilities", ())),
                 state=said["state"],
-                budget={**_BUDGET, **said.get("budget", {})},
+                budget=budget,
                 size=len(raw),
                 pack=pack,
                 persona=persona,
