@@ -3,6 +3,7 @@
 import attrs
 import pytest
 
+from deedbook.workspace.workspace import read_workspace
 from deedbook_tool_sandbox.bubblewrap import Bubblewrap
 from deedbook_tool_sandbox.doctor import _limits, check_sandbox
 from deedbook_tool_sandbox.feature import SandboxCheck
