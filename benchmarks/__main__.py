@@ -35,6 +35,7 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "workflows": "opening a workspace of 500 workflow files, beside reading its charter and its files",
         "cycles": "a cycle of 8 phases and 24 passes of personas, beside the bare passes",
         "workers": "programs asked while they are kept, or run once, beside starting them",
+        "sandbox": "a program in the sandbox, beside the same program under the supervisor alone",
         "routing": "ranking 10,000 abilities for a prompt, beside one search of their texts",
         "compiling": "compiling a task against 1,000 skills, beside a choice among ten; validating 10,000 steps",
         "runs": "transitions, contexts, branches and resumed runs, beside appends, reading and plain calls",
