@@ -78,6 +78,7 @@ NO_EFFECT = {
     },
     FlowRun: {"invoke": "calls the flow, for the door"},
     RunCalls: {
+        "tiers": "reads the charter",
         "agent": "records a hand-over",
         "answer": "records the state of the run",
         "read_context": "reads the state of a run",
@@ -109,6 +110,7 @@ NO_EFFECT = {
         "state": "is a path",
     },
     RoleAgent: {
+        "count_tokens": "computes and records a number; docs/decisions/0104-tokens-are-counted-without-the-network.md",
         "message": "parses text",
         "tools": "reads the charter",
         "role": "is a name",
