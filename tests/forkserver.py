@@ -32,6 +32,7 @@ PACKAGES = (
     "deedbook_author",
     "deedbook_flow_review",
     "deedbook_flow_runcontext",
+    "deedbook_flow_swe",
     "deedbook_flow_workflow",
     "deedbook_hook_standard",
     "deedbook_inspect",

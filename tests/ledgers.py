@@ -250,6 +250,8 @@ def nested() -> Book:
     branch = book.add("run.branch", {"name": "left", "allowed": ["inner"]}, parent=outer)
     other = book.add("run.branch", {"name": "right", "allowed": None}, parent=outer)
     book.add("run.value", {"kind": "id", "value": "0" * 32}, parent=other)
+    counted = {"tokens": 12, "by": "estimate"}
+    book.add("run.value", {"kind": "tokens", "value": counted, "schema_version": "v2"}, parent=other)
     book.add("run.branch", {"name": "as", "allowed": None, "skill": "greet", "schema_version": "v2"}, parent=outer)
     limits = {"abilities": ["e*"], "forbidden": ["rm"], "reads": ["src/**", "!src/x"], "writes": None}
     within = {"name": "in", "allowed": None, "skill": None, "limits": limits, "schema_version": "v3"}

@@ -25,7 +25,7 @@ FLOORS = (
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
-    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-workflow",
+    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-swe", "deedbook-flow-workflow",
     "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
     "deedbook-memory", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip

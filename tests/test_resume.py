@@ -5,7 +5,7 @@ import time
 import pytest
 from persons import approving
 
-from deedbook import ALLOW, Err, Ok, ask
+from deedbook import ALLOW, Err, HandlerSpec, Ok, ask
 from deedbook.approvals.answering import answer, open_queue
 from deedbook.cli.performing import perform_once
 from deedbook.contract import Branch
@@ -125,6 +125,48 @@ def test_resumed_run_gets_the_same_outcomes(lab, did):
     assert [[each.ability for each in found] for found in [*first[0], last]] == [
         ["look"], ["look", "pay"], ["look", "pay", "pay"],
     ]  # fmt: skip
+
+
+def test_resumed_run_gets_the_recorded_counts_and_answers_of_its_tiers(lab, did):
+    class Counting:
+        spec = HandlerSpec(effects="read")
+
+        def __init__(self, settings, host):
+            """Bind; there is nothing to set."""
+
+        def __call__(self, request, ctx):
+            did.append("asked")
+            usage = {"input_tokens": 1, "output_tokens": 1}
+            answer = {"text": "hi", "tool_calls": [], "finish_reason": "stop", "usage": usage, "model": "m"}
+            return {**answer, "schema_version": "v2"}
+
+        def count_tokens(self, request):
+            did.append("counted")
+            return len(did)
+
+    seen = []
+
+    def work(args, run):
+        agent, request = run.agent("worker"), {"messages": [{"role": "user", "content": "hi"}]}
+        seen.append([run.tiers(), agent.count_tokens(request, tier="cheap"), agent.complete(request, tier="cheap")])
+        run.call("pay", {"sum": 2})
+        seen.append(agent.count_tokens(request, tier="cheap"))
+        run.answer("done")
+
+    office_of(lab, did)
+    lab.role("worker")
+    lab.model(lambda request, ctx: "not asked")
+    lab.offer("provider", "counting", Counting)
+    lab.flow("work", work)
+    lab.settings(profiles={"lab": {"models": {"cheap": {"provider": "counting", "model": "m"}}}})
+    session = suspended(lab)
+    answered(lab, session)
+    assert resume(lab, session).value.text == "done"
+    first, again, last = seen
+    assert again == first
+    assert (first[1].tokens, last.tokens) == (1, 4)
+    assert did == ["counted", "asked", 2, "counted"]
+    assert lab.verify(session).sound
 
 
 def test_nothing_is_recorded_while_nobody_has_answered(office):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from deedbook import ALLOW, Err, Failed, Ok
+from deedbook import ALLOW, Err, Failed, HandlerSpec, Ok
+from deedbook.contract import TokenCount
 
 ECHO = {"id": "t1", "name": "echo", "args": {"text": "hi"}}
 
@@ -129,6 +130,79 @@ def test_agents_act_for_the_one_who_asked(lab, flow):
 
 def test_role_is_offered_the_tools_of_its_skill_and_no_model(flow):
     assert flow(lambda run: [tool["name"] for tool in run.agent("worker").tools()]) == ["echo"]
+
+
+# --- tiers ------------------------------------------------------------------------------------------------------------
+
+
+def test_flow_asks_another_tier_of_the_profile(lab, flow):
+    assert flow(lambda run: ask_tier(run.agent("worker"), "large")["text"]) == "the costly one"
+    said = lab.payload("llm.request")
+    assert (said["ability"], said["request"]["model"], said["request"]["role"]) == ("model/large", "large-1", "worker")
+    assert lab.verify().sound
+
+
+def test_run_knows_the_tiers_of_its_profile(flow):
+    assert flow(lambda run: run.tiers()) == {"standard", "large"}
+
+
+def test_unknown_tier_is_refused_and_not_recorded(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+        counted = failure(agent.count_tokens, {"messages": []}, tier="larg")
+        return [failure(ask_tier, agent, "larg"), counted]
+
+    for problem in flow(work):
+        assert problem.code == "NOT_AVAILABLE"
+        assert "'larg'" in str(problem)
+        assert "large, standard" in str(problem)
+    assert not {"llm.request", "tool.denied", "run.value"} & set(lab.types())
+
+
+def test_tokens_are_counted_by_the_provider_that_can(lab, flow):
+    class Counting:
+        spec = HandlerSpec(effects="read")
+
+        def __init__(self, settings, host):
+            self.answer = settings["answer"]
+
+        def __call__(self, request, ctx):
+            pytest.fail("it is not asked")
+
+        def count_tokens(self, request):
+            assert (request["model"], request["schema_version"]) == ("m", "v2")
+            return 1 // self.answer if self.answer == 0 else self.answer
+
+    lab.offer("provider", "counting", Counting)
+    answers = {"own": 7, "negative": -1, "text": "7", "none": None, "broken": 0}
+    tiers = {name: {"provider": "counting", "model": "m", "with": {"answer": value}} for name, value in answers.items()}
+    lab.settings(profiles={"lab": {"models": tiers}})
+
+    def work(run):
+        agent = run.agent("worker")
+        request = {"messages": [{"role": "user", "content": "x" * 400}]}
+        return {name: agent.count_tokens(request, tier=name) for name in [*answers, None]}
+
+    counts = flow(work)
+    assert counts.pop("own") == TokenCount(7, "provider")
+    assert {each.by for each in counts.values()} == {"estimate"}
+    assert all(100 < each.tokens < 120 for each in counts.values())
+    recorded = [each.payload for each in lab.all("run.value")]
+    assert recorded[0] == {"kind": "tokens", "value": {"tokens": 7, "by": "provider"}, "schema_version": "v2"}
+    assert len(recorded) == len(answers) + 1
+    assert lab.verify().sound
+
+
+def test_request_that_intake_refuses_is_not_counted(lab, flow):
+    request = {"messages": [{"role": "user", "content": float("nan")}]}
+    problem = flow(lambda run: failure(run.agent("worker").count_tokens, request))
+    assert problem.code == "INTAKE_REFUSED"
+    assert "run.value" not in lab.types()
+
+
+def ask_tier(agent, tier):
+    """Let the model of *tier* say something."""
+    return agent.complete({"messages": [{"role": "user", "content": "hi"}]}, tier=tier)
 
 
 # --- ways round the scope ---------------------------------------------------------------------------------------------

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-from deedbook.contract import Failed, Json, Object, Skill
+from deedbook.contract import Failed, Json, Object, Skill, TokenCount
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, fault
-from deedbook.format.schema import Violation
+from deedbook.format.schema import Violation, suggest
+from deedbook.policy.completions import Completion
 
 from .call_context import OpenCall
 from .records import text
 from .run_journal import RunJournal
+
+_BYTES_PER_TOKEN: Final = 4
 
 
 class RoleAgent:
@@ -31,23 +34,29 @@ class RoleAgent:
         """The role's name."""
         return self._role
 
-    def complete(self, request: Object) -> dict[str, Any]:
-        """Ask the role's model through the door."""
-        bindings = self._journal.bindings
-        skill = self._work.skill(bindings)
-        ability = bindings.tier(self._role)
-        full = {
-            **request,
-            "model": bindings.charter.document["models"].get(ability.partition("/")[2], ""),
-            "role": self._role,
-            "skill": _card(skill) if skill else None,
-            "schema_version": "v2",
-        }
+    def complete(self, request: Object, *, tier: str | None = None) -> dict[str, Any]:
+        """Ask the role's model, or that of *tier*, through the door."""
+        ability, full = self._request(request, tier)
         self._offered = []
         response, outcome = self._journal.ask_model(self._work.agent(self._role), ability, full, self._span)
         self._answer = outcome or self._span
         self._offered = canonical.decode(canonical.encode(response["tool_calls"]))
         return response
+
+    def count_tokens(self, request: Object, *, tier: str | None = None) -> TokenCount:
+        """Return how many tokens the model would read, by its provider's count or an estimate; it is recorded."""
+        ability, full = self._request(request, tier)
+        estimated = _estimate_tokens(full)
+
+        def count() -> Json:
+            bound = self._work.door.bindings.find(ability)
+            tokens = bound.handler.count_tokens(full) if bound and isinstance(bound.handler, Completion) else None
+            if tokens is None:
+                return {"tokens": estimated, "by": "estimate"}
+            return {"tokens": tokens, "by": "provider"}
+
+        counted: Any = self._journal.value("tokens", count)
+        return TokenCount(counted["tokens"], counted["by"])
 
     def use(self, tool_call: Object) -> Json:
         """Perform one of the last response's tool calls, once, as its child."""
@@ -82,12 +91,38 @@ class RoleAgent:
             if (bound := bindings.find(name)) and bound.kind != "model"
         ]
 
+    def _request(self, request: Object, tier: str | None) -> tuple[str, dict[str, Any]]:
+        """Return the model to ask and the whole request; raises `Failed` for an unknown tier."""
+        bindings = self._journal.bindings
+        tiers = bindings.tiers
+        if tier is not None and tier not in tiers:
+            known = ", ".join(sorted(tiers)) or "none"
+            raise Failed("NOT_AVAILABLE", f"no tier {tier!r} in the profile{suggest(tier, tiers)}; it has: {known}")
+        ability = bindings.tier(self._role) if tier is None else f"model/{tier}"
+        skill = self._work.skill(bindings)
+        return ability, {
+            **request,
+            "model": tiers.get(ability.partition("/")[2], ""),
+            "role": self._role,
+            "skill": _card(skill) if skill else None,
+            "schema_version": "v2",
+        }
+
     def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:
         errors = [{"path": text(each.path), "message": text(each.message)} for each in found[:20]]
         payload = {"subject": "message", "name": self._role, "role": self._role, "schema": schema, "errors": errors}
         self._journal.write("schema.violation", "runtime", payload, self._answer)
         first = found[0]
         raise Failed("MALFORMED_AGENT_MESSAGE", f"the {self.role}'s {schema}: {first.path}: {first.message}")
+
+
+def _estimate_tokens(request: Object) -> int:
+    """Return a quarter of the bytes of the conversation and the tools as JSON."""
+    read = {name: request[name] for name in ("messages", "tools") if name in request}
+    try:
+        return -(-len(canonical.admit(read)) // _BYTES_PER_TOKEN)
+    except IntakeError as problem:
+        raise Failed(problem.error.code, str(problem)) from None
 
 
 def _card(skill: Skill) -> dict[str, Any]:

@@ -5,7 +5,7 @@ recorded answers, and the journal of a fork gives recorded outcomes to calls tha
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -18,6 +18,9 @@ from .call_context import failure, value_of
 from .door import Door
 from .handlers import Ticket
 from .hooks import HookResult
+
+_FIRST_VALUES: Final = frozenset({"now", "random", "id"})
+"""The kinds of values that version 1 of ``run.value`` knows."""
 
 
 class Write(Protocol):
@@ -101,7 +104,8 @@ class RunJournal:
     def value(self, kind: str, make: Callable[[], Json]) -> Json:
         """Make a value that no repetition would give again, and record it."""
         value = make()
-        self.write("run.value", "runtime", {"kind": kind, "value": value})
+        later = {} if kind in _FIRST_VALUES else {"schema_version": "v2"}
+        self.write("run.value", "runtime", {"kind": kind, "value": value, **later})
         return value
 
     def next_recorded(self) -> int | None:

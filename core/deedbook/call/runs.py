@@ -209,6 +209,10 @@ class RunCalls(CallCtx):
             for name, card in sorted(entries.items())
         ]
 
+    def tiers(self) -> frozenset[str]:
+        """Return the tiers of the profile."""
+        return frozenset(self._journal.bindings.tiers)
+
     def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:
         """Run *branches* side by side and return their results in order; the first failure is raised at the end.
 

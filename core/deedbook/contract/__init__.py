@@ -16,6 +16,7 @@ from .flow import (
     Run,
     RunState,
     SkillInfo,
+    TokenCount,
 )
 from .plugins import (
     ALLOW,
@@ -64,6 +65,7 @@ from .plugins import (
     SubjectCase,
     SubjectDecision,
     SubjectGate,
+    TokenCounter,
     advisory,
     allow,
     ask,
@@ -130,6 +132,8 @@ __all__ = [
     "SubjectCase",
     "SubjectDecision",
     "SubjectGate",
+    "TokenCount",
+    "TokenCounter",
     "advisory",
     "allow",
     "ask",

@@ -13,7 +13,7 @@ it gets the same answers.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import attrs
 
@@ -29,10 +29,17 @@ class Agent(Protocol):
     role: str
     instructions: str
 
-    def complete(self, request: Object) -> dict[str, Any]:
+    def complete(self, request: Object, *, tier: str | None = None) -> dict[str, Any]:
         """Send a ``completion_request_v2`` to the role's model through the door; return the response.
 
-        *model*, *role*, *skill* and *schema_version* are filled in. Raises `Failed`.
+        *tier* is one of `Run.tiers`, whose model is asked instead of the role's. *model*, *role*, *skill* and
+        *schema_version* are filled in. Raises `Failed`; ``NOT_AVAILABLE`` for an unknown tier, and records nothing.
+        """
+
+    def count_tokens(self, request: Object, *, tier: str | None = None) -> "TokenCount":
+        """Return how many tokens the model would read if `complete` got the same arguments; the count is recorded.
+
+        A resumed run gets the recorded count. Raises `Failed` (``NOT_AVAILABLE``) for an unknown tier.
         """
 
     def use(self, tool_call: Object) -> Json:
@@ -46,6 +53,14 @@ class Agent(Protocol):
 
     def tools(self) -> list[dict[str, Any]]:
         """Return the abilities in scope as tool definitions: ``name``, ``description``, ``schema_in``."""
+
+
+@attrs.frozen
+class TokenCount:
+    """The number of *tokens* of a request, counted *by* its ``provider``, or an ``estimate`` by the number of bytes."""
+
+    tokens: int
+    by: Literal["provider", "estimate"]
 
 
 class Context(Protocol):
@@ -271,6 +286,9 @@ class Run(Ctx, Protocol):
 
         An agent may have abilities that are outside the scope of this run.
         """
+
+    def tiers(self) -> frozenset[str]:
+        """Return the names under ``models:`` in the profile. A resumed run gets the same."""
 
     def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:
         """Run the branches side by side, each on a thread and with a run of its own, and return their results in order.

@@ -425,6 +425,17 @@ class Reconciler(Handler, Protocol):
         """Return the result of a call whose outcome was lost, or ``None`` if it is still unknown."""
 
 
+class TokenCounter(Handler, Protocol):
+    """A provider's handler that can count the tokens of a request itself; the method is optional."""
+
+    def count_tokens(self, request: Object, /) -> int | None:
+        """Return how many tokens of a ``completion_request_v2`` the model would read; ``None`` if it cannot tell.
+
+        The method must be quick and must not use the network: it passes no door. After an exception, and for any other
+        answer, the kernel estimates the number.
+        """
+
+
 class Gate(Protocol):
     """The gate that a policy kind constructs, if it judges calls."""
 

@@ -68,7 +68,7 @@ FAMILIES: Final = (
         ),
         second=("created", "verifying"),
     ),
-    Family("run", "L3", ("value", "branch"), second=("branch",), third=("branch",)),
+    Family("run", "L3", ("value", "branch"), second=("value", "branch"), third=("branch",)),
     Family("persona", "L3", ("bound",)),
     # capabilities, behind the door; memory is one of their kinds
     Family(
@@ -100,6 +100,7 @@ FAMILIES: Final = (
         second=("requested",), third=("requested",),
     ),
     Family("schema", "L7", ("violation",)),
+    Family("swe", "L8", ()),
     Family("workflow", "L8", ()),
 )  # fmt: skip
 """Every family of the kernel and of Deedbook's own features."""

@@ -76,9 +76,13 @@ class Bindings:
         """Whether a hook runs outside the calling thread: an event loop should not wait for it."""
         return any(is_asynchronous(entry) for entry in self.charter.document["hooks"].values())
 
+    @property
+    def tiers(self) -> Mapping[str, str]:
+        """The models of the profile by tier, each by the name that its provider has for it."""
+        tiers: Mapping[str, str] = self.charter.document["models"]
+        return tiers
+
     def tier(self, role: str) -> str:
         """Return the model ability of *role*: its own tier, else ``standard``, else the first."""
-        document = self.charter.document
-        tiers = sorted(document["models"])
-        tier = document["roles"].get(role) or ("standard" if "standard" in tiers else next(iter(tiers), "standard"))
-        return f"model/{tier}"
+        first = "standard" if "standard" in self.tiers else next(iter(sorted(self.tiers)), "standard")
+        return f"model/{self.charter.document['roles'].get(role) or first}"

@@ -152,7 +152,7 @@ def _nested_flows(flow: str, bindings: Bindings) -> frozenset[str]:
 
 
 def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
-    """Return the caller for *role* in a flow of *caller*: the skill's scope with the role's model, on their behalf."""
+    """Return the caller for *role* in a flow of *caller*: the skill's scope with the models, on their behalf."""
     principal = Principal(f"agent:{role}", "run", frozenset(), caller.principal.id)
     scope = skill_scope(bindings.skills.get(caller.skill or ""), bindings, role)
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1, principal=principal, role=role)
@@ -183,9 +183,9 @@ def allowed_within(outer: Collection[str] | None, allowed: Collection[str] | Non
 
 
 def skill_scope(skill: Skill | None, bindings: Bindings, role: str | None) -> Scope:
-    """Return the scope of *skill* (nothing without one), with the model of *role*."""
+    """Return the scope of *skill* (nothing without one); a *role* may ask every model of the profile."""
     why = f"what skill {skill.name} allows" if skill else "what a run without a skill allows, which is nothing"
-    models = frozenset({bindings.tier(role)} if role else ())
+    models = frozenset(f"model/{tier}" for tier in bindings.tiers) if role else frozenset()
     commands = bindings.commands(skill.name) if skill else {}
     allowed = skill.allowed.union(commands) if skill else frozenset()
     left = bindings.within(role, allowed)

@@ -22,6 +22,15 @@ class Completion:
         response = self._handler(upcast(request), ctx)
         return _upcast_later(response) if isawaitable(response) else upcast(response)
 
+    def count_tokens(self, request: Any) -> int | None:
+        """Return the provider's own count of the tokens of *request*; ``None`` if it has none."""
+        count = getattr(self._handler, "count_tokens", None)
+        try:
+            found = count(request) if count is not None else None
+        except Exception:  # noqa: BLE001 - a provider that cannot count now is no reason to end the run
+            return None
+        return found if type(found) is int and found >= 0 else None
+
 
 class CompletionSchema:
     """Validates requests or responses (*name*): by the current version, and by the provider's *declared* schema.

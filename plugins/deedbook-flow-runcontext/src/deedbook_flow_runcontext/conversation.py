@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 import attrs
 
 from deedbook import Failed, Json, Object, Run, Skill
+from deedbook.contract import TokenCount
 
 MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 TURNS_SPENT: Final = "TURNS_SPENT"
@@ -46,9 +47,10 @@ class Conversation:
 
     A role that *acts* is offered the tools in scope; calls that another role asks for are not performed. A role that
     *plans* gets the names of the tools. *skill* is the one whose text the role gets, by default that of the run.
+    *tier* is the one whose model is asked, by default that of the role.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what may be left out is named
         self,
         run: Run,
         role: str,
@@ -58,8 +60,10 @@ class Conversation:
         acts: bool = False,
         plans: bool = False,
         skill: Skill | None = None,
+        tier: str | None = None,
     ) -> None:
         self.agent = run.agent(role)
+        self._tier = tier
         self._context = run.context
         self._handoff = {**handoff, "tools": _list_tools(self.agent.tools())} if plans else handoff
         self._limits = limits
@@ -96,6 +100,10 @@ class Conversation:
                 self._object(response, schema, failure)
             patience -= 1
 
+    def count_tokens(self, schema: str) -> TokenCount:
+        """Return how many tokens the model would read if it was asked for *schema* now."""
+        return self.agent.count_tokens(self._request(schema), tier=self._tier)
+
     def _settle(self, schema: str) -> dict[str, Any]:
         """Ask the model until it wants no more tools; return its last response."""
         while True:
@@ -112,8 +120,11 @@ class Conversation:
                 TURNS_SPENT, f"the {self.agent.role} was not done after {self._turns} turns, which is the limit"
             )
         self._turns += 1
+        return self.agent.complete(self._request(schema), tier=self._tier)
+
+    def _request(self, schema: str) -> dict[str, Any]:
         request: dict[str, Any] = {"messages": list(self._messages), "response_schema": schema}
-        return self.agent.complete({**request, "tools": self._tools} if self._tools else request)
+        return {**request, "tools": self._tools} if self._tools else request
 
     def _use(self, call: Object) -> Json:
         self._made.append((call["name"], call["id"]))

@@ -1,0 +1,106 @@
+"""The middleware of LangChain that takes each tool call through the guard."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.messages import ToolMessage
+from langchain_core.tools import ToolException
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command, interrupt
+
+from deedbook_guard import CallDenied, Guard, Permit, ResultWithheld
+
+
+class Governance(AgentMiddleware):
+    """Judges each tool call with its final arguments, and records its outcome; each attempt is a call of its own."""
+
+    def __init__(self, guard: Guard, *, pause: bool) -> None:
+        super().__init__()
+        self._guard, self._pause = guard, pause
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Run the tool if the call is allowed; otherwise tell the model why, or pause the run."""
+        conversation = self._guard.current
+        call = request.tool_call
+        try:
+            permit = conversation.before(call["name"], call["args"])
+        except CallDenied as denied:
+            return self._refuse(call, denied)
+        try:
+            answer = handler(_permitted(request, permit))
+        except BaseException as problem:
+            _record_exception(permit, problem)
+            raise
+        if _has_failed(answer):
+            return _record_failure(permit, answer)
+        try:
+            return _visible(answer, conversation.after(permit, _recorded(answer)))
+        except ResultWithheld as withheld:
+            return _error(call, f"{withheld.error.code}: {withheld.error}")
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Act like `wrap_tool_call`, from a coroutine."""
+        conversation = self._guard.current
+        call = request.tool_call
+        try:
+            permit = await conversation.abefore(call["name"], call["args"])
+        except CallDenied as denied:
+            return self._refuse(call, denied)
+        try:
+            answer = await handler(_permitted(request, permit))
+        except BaseException as problem:
+            _record_exception(permit, problem)
+            raise
+        if _has_failed(answer):
+            return _record_failure(permit, answer)
+        try:
+            return _visible(answer, await conversation.aafter(permit, _recorded(answer)))
+        except ResultWithheld as withheld:
+            return _error(call, f"{withheld.error.code}: {withheld.error}")
+
+    def _refuse(self, call: Any, denied: CallDenied) -> ToolMessage:
+        """Return what the model is told. With a pause, the resumed node makes the call again, which is judged anew."""
+        if self._pause and denied.approval:
+            interrupt({"approval": denied.approval, "reason": denied.reason, "tool": call["name"]})
+        return _error(call, denied.reason)
+
+
+def _permitted(request: Any, permit: Permit) -> Any:
+    return request.override(tool_call={**request.tool_call, "args": permit.args})
+
+
+def _record_exception(permit: Permit, problem: BaseException) -> None:
+    """Record what a tool raised; a pause or a jump of the graph cancels the call, which is made again later."""
+    permit.conversation.fail(permit, problem, cancelled=isinstance(problem, GraphBubbleUp))
+
+
+def _has_failed(answer: Any) -> bool:
+    return isinstance(answer, ToolMessage) and answer.status == "error"
+
+
+def _record_failure(permit: Permit, answer: ToolMessage) -> ToolMessage:
+    """Record an exception of the tool that the framework has turned into a message for the model."""
+    permit.conversation.fail(permit, ToolException(answer.text))
+    return answer
+
+
+def _recorded(answer: Any) -> Any:
+    """Return what the ledger gets: the content of a message, or the update of a ``Command``."""
+    if isinstance(answer, ToolMessage):
+        return answer.content
+    return {"goto": answer.goto, "update": answer.update} if isinstance(answer, Command) else answer
+
+
+def _visible(answer: Any, seen: Any) -> Any:
+    """Return the answer as the model may see it; *seen* differs from `_recorded` if a hook narrowed it."""
+    recorded = _recorded(answer)
+    if seen is recorded or seen == recorded:
+        return answer
+    if isinstance(answer, ToolMessage):
+        return answer.model_copy(update={"content": seen if isinstance(seen, str) else str(seen), "artifact": None})
+    return seen
+
+
+def _error(call: Any, text: str) -> ToolMessage:
+    return ToolMessage(content=text, tool_call_id=call["id"], name=call["name"], status="error")

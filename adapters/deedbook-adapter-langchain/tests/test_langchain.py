@@ -1,0 +1,138 @@
+"""The adapter for LangChain, with real agents and a fake model."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from deedbook_adapter_langchain import govern
+from langchain.agents import create_agent
+from langchain.messages import AIMessage, ToolMessage
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.tools import StructuredTool, ToolException
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+
+from deedbook import guard
+from deedbook.format.errors import BindingError
+from deedbook.format.reader import read
+from deedbook_testing.adapters import AdapterContract
+
+
+class Fake(GenericFakeChatModel):
+    """A model that answers with prepared messages, whatever tools it gets."""
+
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        return self
+
+
+def fake(turns):
+    """Return a model that answers with the calls of each turn, then with ``done``."""
+    number = 0
+    messages = []
+    for turn in turns:
+        calls = []
+        for name, args in turn:
+            number += 1
+            calls.append({"name": name, "args": dict(args), "id": f"call-{number}", "type": "tool_call"})
+        messages.append(AIMessage(content="", tool_calls=calls))
+    return Fake(messages=iter([*messages, AIMessage(content="done")]))
+
+
+def tool(function):
+    """Return a tool that tells the model about a `ToolException`."""
+    given = {"coroutine": function} if asyncio.iscoroutinefunction(function) else {"func": function}
+    return StructuredTool.from_function(
+        **given, name=function.__name__, description=function.__doc__, handle_tool_error=True
+    )
+
+
+def told(state):
+    """Return what tools told the model."""
+    return "\n".join(str(each.content) for each in state["messages"] if isinstance(each, ToolMessage))
+
+
+class TestContract(AdapterContract):
+    """What every adapter must hold."""
+
+    retry_error = ToolException
+
+    def agent(self, governed, tools, turns):
+        return create_agent(fake(turns), [tool(each) for each in tools.values()], middleware=[govern(governed)])
+
+    def team(self, governed, tools, turns):
+        inner = self.agent(governed, tools, turns)
+
+        async def delegate(text: str) -> str:
+            """Let another agent work."""
+            return told(await inner.ainvoke({"messages": text}))
+
+        return self.agent(governed, {"delegate": delegate}, [[("delegate", {"text": "go"})]])
+
+    async def run(self, agent):
+        return told(await agent.ainvoke({"messages": "go"}))
+
+    async def stream(self, agent):
+        last = {"messages": []}
+        async for state in agent.astream({"messages": "go"}, stream_mode="values"):
+            last = state
+        return told(last)
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """Give the guard of a workspace that asks a person about unknown tools."""
+    (tmp_path / ".system").mkdir()
+    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: ask}}\n"
+    (tmp_path / ".system/deedbook.yaml").write_text(text)
+    with guard("crew", workspace=tmp_path) as governed:
+        yield governed
+
+
+def kinds(governed):
+    governed.close()
+    places = (governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
+    return [event.type for place in places for event in read(place) if event.type.startswith("tool.")]
+
+
+def send(text: str) -> str:
+    """Send a text."""
+    return f"sent {text}"
+
+
+def test_synchronous_run_is_governed(asking):
+    agent = create_agent(fake([[("send", {"text": "a"})]]), [tool(send)], middleware=[govern(asking)])
+    assert "NEEDS_HUMAN" in told(agent.invoke({"messages": "go"}))
+    assert kinds(asking) == ["tool.denied"]
+
+
+def test_tool_node_of_a_graph_of_your_own_is_governed(asking):
+    governance = govern(asking)
+    node = ToolNode([tool(send)], wrap_tool_call=governance.wrap_tool_call, awrap_tool_call=governance.awrap_tool_call)
+    graph = StateGraph(MessagesState).add_node("tools", node).add_edge(START, "tools").compile()
+    call = {"name": "send", "args": {"text": "a"}, "id": "c1", "type": "tool_call"}
+    state = graph.invoke({"messages": [AIMessage(content="", tool_calls=[call])]})
+    assert "NEEDS_HUMAN" in told(state)
+    assert kinds(asking) == ["tool.denied"]
+
+
+def test_call_that_needs_a_person_pauses_the_run(asking):
+    """A resumed run is judged again: an answer to the interrupt is no signed approval."""
+    agent = create_agent(
+        fake([[("send", {"text": "a"})]]), [tool(send)], middleware=[govern(asking, pause=True)],
+        checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    config = {"configurable": {"thread_id": "1"}}
+    state = agent.invoke({"messages": "go"}, config)
+    (pause,) = state["__interrupt__"]
+    assert pause.value["approval"]
+    state = agent.invoke(Command(resume=True), config)
+    assert "NEEDS_HUMAN" in told(state)
+    assert "tool.call" not in kinds(asking)
+
+
+def test_version_that_is_not_tested_is_refused(asking, monkeypatch):
+    monkeypatch.setattr("deedbook_adapter_langchain.BELOW", "1.0")
+    with pytest.raises(BindingError, match="is tested with langchain"):
+        govern(asking)

@@ -1,0 +1,1 @@
+"""Reads the files of pipelines, checks them, and compiles a definition."""
