@@ -195,6 +195,10 @@ class RunCalls(CallCtx):
             for name, skill in sorted(bindings.skills.items())
         ]
 
+    def tiers(self) -> frozenset[str]:
+        """Return the tiers of the profile."""
+        return frozenset(self._journal.bindings.tiers)
+
     def agents(self) -> list[AgentInfo]:
         """Return the agents that have a card, in a stable order; no persona is read."""
         entries = self._journal.bindings.charter.document.get("agents", {})
@@ -208,10 +212,6 @@ class RunCalls(CallCtx):
             )
             for name, card in sorted(entries.items())
         ]
-
-    def tiers(self) -> frozenset[str]:
-        """Return the tiers of the profile."""
-        return frozenset(self._journal.bindings.tiers)
 
     def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:
         """Run *branches* side by side and return their results in order; the first failure is raised at the end.

@@ -281,14 +281,14 @@ class Run(Ctx, Protocol):
     def skills(self) -> list[SkillInfo]:
         """Return all skills of the charter, sorted by name. A skill may allow what is outside the scope of this run."""
 
+    def tiers(self) -> frozenset[str]:
+        """Return the names under ``models:`` in the profile. A resumed run gets the same."""
+
     def agents(self) -> list[AgentInfo]:
         """Return the agents of the charter that have a card, sorted by name. No persona is read.
 
         An agent may have abilities that are outside the scope of this run.
         """
-
-    def tiers(self) -> frozenset[str]:
-        """Return the names under ``models:`` in the profile. A resumed run gets the same."""
 
     def parallel(self, branches: Sequence[Branch], *, return_failures: bool = False) -> list[Any]:
         """Run the branches side by side, each on a thread and with a run of its own, and return their results in order.

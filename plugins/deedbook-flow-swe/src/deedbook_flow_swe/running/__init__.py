@@ -1,0 +1,1 @@
+"""The runner of a pipeline: the state machine, the phases, the gates and the renderings of a task."""

@@ -1,0 +1,218 @@
+"""The state machine of a task; pure. Only the runner moves it, and the runner asks no model about a move.
+
+A task goes through the phases in order, then it is DONE. A blocked phase sends it to the phase before (ROLLED_BACK), or
+it waits for a person (BLOCKED_AWAITING_HUMAN): if there is no phase before, or if the same issue was blocked too often.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Self
+
+import attrs
+
+DONE: Final = "DONE"
+FAILED: Final = "FAILED"
+HALTED: Final = "HALTED"
+ROLLED_BACK: Final = "ROLLED_BACK"
+AWAITING_HUMAN: Final = "BLOCKED_AWAITING_HUMAN"
+ENDS: Final = frozenset({DONE, FAILED, HALTED})
+"""The states that a task does not leave."""
+
+GO_ON: Final = "go-on"
+REWORK: Final = "rework"
+STOP: Final = "stop"
+
+
+class IllegalMove(ValueError):  # noqa: N818 - it names what was tried
+    """A move that the state machine does not have in its present state."""
+
+
+@attrs.frozen(kw_only=True)
+class PhaseHistory:
+    """What happened in one phase.
+
+    *iterations* counts its runs, *rollbacks* how often a later phase sent the task back to it, or through it.
+    """
+
+    phase: str
+    status: str = "waiting"
+    iterations: int = 0
+    rollbacks: int = 0
+    rollback_reason: str | None = None
+    completed: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Rollback:
+    """One move back: from the blocked phase, or through one that passes it on (*cascade*), to the phase before."""
+
+    from_phase: str
+    to_phase: str
+    issue: str
+    reason: str
+    count: int
+    cascade: bool
+
+
+@attrs.frozen(kw_only=True)
+class PipelineState:
+    """Where a task stands. Every move returns a new state and the old one stays as it is.
+
+    *phase* is the phase in which it is, *state* that phase in capital letters or an exceptional state. *passes_on* are
+    the phases that cannot mend what a later phase finds. *blocks* counts the blocks by issue; *asked* is whether the
+    person is asked about outputs that passed all rules (``review``) or about a block (``block``).
+    """
+
+    phases: tuple[str, ...]
+    phase: str
+    state: str
+    history: Mapping[str, PhaseHistory]
+    passes_on: frozenset[str] = frozenset()
+    escalate_after: int = 3
+    blocks: Mapping[str, int] = attrs.field(factory=dict)
+    asked: str = ""
+    issue: str = ""
+    reason: str = ""
+    rollbacks: int = 0
+    started: str | None = None
+
+    @classmethod
+    def begin(cls, phases: tuple[str, ...], *, passes_on: frozenset[str], escalate_after: int) -> Self:
+        """Return the state of a task that has not begun its first phase."""
+        return cls(
+            phases=phases,
+            phase=phases[0],
+            state=phases[0].upper(),
+            history={phase: PhaseHistory(phase=phase) for phase in phases},
+            passes_on=passes_on,
+            escalate_after=escalate_after,
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the task is done, failed or halted."""
+        return self.state in ENDS
+
+    @property
+    def iteration(self) -> int:
+        """The number of the present run of the phase, from 1."""
+        return self.history[self.phase].iterations
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the phase is the last one."""
+        return self.phase == self.phases[-1]
+
+    def phases_from(self, phase: str) -> tuple[str, ...]:
+        """Return *phase* and all later ones that have run: a rollback to *phase* supersedes their outputs."""
+        later = self.phases[self.phases.index(phase) :]
+        return tuple(each for each in later if self.history[each].iterations)
+
+    # --- moves --------------------------------------------------------------------------------------------------------
+
+    def start(self, now: str) -> Self:
+        """Begin a run of the present phase."""
+        self._require(self.phase.upper(), ROLLED_BACK)
+        entry = self.history[self.phase]
+        return self._with(
+            attrs.evolve(entry, status="in_progress", iterations=entry.iterations + 1),
+            state=self.phase.upper(),
+            started=now,
+        )
+
+    def complete(self, now: str) -> Self:
+        """Complete the present phase, and go on to the next one, or to the end."""
+        self._require(self.phase.upper())
+        if self.history[self.phase].status != "in_progress":
+            raise IllegalMove(f"{self.phase} has not begun")
+        done = self._with(attrs.evolve(self.history[self.phase], status="completed", completed=now))
+        if self.is_last:
+            return attrs.evolve(done, state=DONE)
+        following = self.phases[self.phases.index(self.phase) + 1]
+        return attrs.evolve(done, phase=following, state=following.upper(), started=None)
+
+    def block(self, issue: str, reason: str) -> "tuple[Self, tuple[Rollback, ...]]":
+        """Block the present phase: return the state after it, with the moves back, which are none for a person."""
+        self._require(self.phase.upper())
+        count = self.blocks.get(issue, 0) + 1
+        blocked = attrs.evolve(
+            self._with(attrs.evolve(self.history[self.phase], status="blocked")),
+            blocks={**self.blocks, issue: count},
+            issue=issue,
+            reason=reason,
+        )
+        if self.phase == self.phases[0] or count >= self.escalate_after:
+            return attrs.evolve(blocked, state=AWAITING_HUMAN, asked="block"), ()
+        return blocked._roll_back(issue, reason, count)
+
+    def review(self, issue: str, reason: str) -> Self:
+        """Ask a person about the present phase, whose outputs have passed all rules."""
+        self._require(self.phase.upper())
+        return attrs.evolve(self, state=AWAITING_HUMAN, asked="review", issue=issue, reason=reason)
+
+    def answer(self, decision: str) -> "tuple[Self, tuple[Rollback, ...]]":
+        """Go on as a person decides.
+
+        ``go-on`` after a review lets the phase be completed, and after a block lets it run again. ``rework`` sends the
+        task to the phase before, and a first phase runs again. ``stop`` halts the task.
+        """
+        self._require(AWAITING_HUMAN)
+        issue, reason = self.issue, self.reason
+        blocks = {key: count for key, count in self.blocks.items() if key != issue}
+        free = attrs.evolve(self, blocks=blocks, state=self.phase.upper(), asked="", issue="", reason="")
+        if decision == STOP:
+            return attrs.evolve(free, state=HALTED), ()
+        if decision == GO_ON or self.phase == self.phases[0]:
+            if decision == GO_ON and self.asked == "review":
+                return free, ()
+            return attrs.evolve(free, started=None), ()
+        if decision != REWORK:
+            raise IllegalMove(f"a person cannot decide {decision!r}")
+        blocked = free._with(attrs.evolve(free.history[free.phase], status="blocked"))
+        return blocked._roll_back(issue, reason, 1)
+
+    def fail(self) -> Self:
+        """End the task, because it cannot go on."""
+        if self.has_ended:
+            raise IllegalMove(f"the task is {self.state}")
+        return attrs.evolve(self, state=FAILED)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _roll_back(self, issue: str, reason: str, count: int) -> "tuple[Self, tuple[Rollback, ...]]":
+        """Return the state after moving back, through all phases that pass the block on."""
+        moves: list[Rollback] = []
+        history = dict(self.history)
+        at = self.phases.index(self.phase)
+        while not moves or (self.phases[at] in self.passes_on and at > 0):
+            source, target = self.phases[at], self.phases[at - 1]
+            rollback = Rollback(
+                from_phase=source, to_phase=target, issue=issue, reason=reason, count=count, cascade=bool(moves)
+            )
+            moves.append(rollback)
+            entry = history[target]
+            history[target] = attrs.evolve(
+                entry, status="rolled_back", rollbacks=entry.rollbacks + 1, rollback_reason=reason
+            )
+            at -= 1
+        to = self.phases[at]
+        for later in self.phases[at + 1 :]:
+            if history[later].status in ("completed", "in_progress"):
+                history[later] = attrs.evolve(history[later], status="rolled_back")
+        moved = attrs.evolve(
+            self,
+            phase=to,
+            state=ROLLED_BACK,
+            history=history,
+            issue="",
+            reason="",
+            rollbacks=self.rollbacks + len(moves),
+            started=None,
+        )
+        return moved, tuple(moves)
+
+    def _with(self, entry: PhaseHistory, **more: str | None) -> Self:
+        return attrs.evolve(self, history={**self.history, entry.phase: entry}, **more)
+
+    def _require(self, *states: str) -> None:
+        if self.state not in states:
+            raise IllegalMove(f"the task is {self.state}, not {' or '.join(dict.fromkeys(states))}")
