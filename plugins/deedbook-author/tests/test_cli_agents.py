@@ -84,7 +84,7 @@ def test_lint_counts_tokens_as_an_estimate_and_warns_of_unknown_capabilities(pla
     assert said["agents"][1] == {"id": "orion", "tokens": 70, "counted": "estimate"}
     warnings = [(each["level"], each["place"]) for each in said["findings"]]
     assert warnings == [
-        ("warning", f".system/agents/{at}") for at in ("iris/.agent:7", "orion/.agent:6", "orion/.agent:7")
+        ("warning", f".system/agents/{at}") for at in ("iris/.agent:7:5", "orion/.agent:6:5", "orion/.agent:7:5")
     ]
     assert "unknown capability read_file: no ability or alias has this name" in said["findings"][0]["message"]
 

@@ -8,7 +8,7 @@ from deedbook import Failed
 from deedbook.contract import AgentInfo
 from deedbook_flow_runcontext.agent_choice import AgentQuery
 
-REPORT = {"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
+REPORT = {"output": "done", "steps_completed": ["work"], "tool_calls_made": [], "schema_version": "v1"}
 
 
 def info(name, *capabilities, domain="data", unknown=(), abilities=None):
@@ -160,3 +160,10 @@ def test_turns_spent_halt_the_run(desk):
     session, go = ask(desk, capabilities=["look"], max_turns=2)
     go()
     assert "context.halted" in desk.types(session)
+
+
+def test_a_report_of_work_that_is_not_done_fails_the_run(desk):
+    desk.model(lambda request, ctx: json.dumps({**REPORT, "output": "I could not.", "steps_completed": []}))
+    session, go = ask(desk, capabilities=["look"])
+    go()
+    assert "the agent iris says: I could not." in desk.payload("context.failed", session)["reason"]

@@ -488,7 +488,7 @@ def test_a_phase_dispatches_its_personas_to_agents_by_their_cards(lab):
     """The persona limits what may be used and says who is wanted; only the persona file of the chosen agent is read."""
     answer = {
         "output": json.dumps({"findings": []}),
-        "steps_completed": [],
+        "steps_completed": ["work"],
         "tool_calls_made": [],
         "schema_version": "v1",
     }

@@ -76,11 +76,11 @@ def _find_warnings(workspace: Workspace, cards: list[CardSource]) -> list[CardFi
     capabilities, found = Capabilities(workspace), []
     for card in cards:
         said: Any = card.origin.document.value
-        for name, why in capabilities.describe(card).unknown.items():
-            place = card.place_of(f"/capabilities/{said['capabilities'].index(name)}")
-            found.append(
-                CardFinding("warning", None, place, f"unknown capability {name}: {why}; a call of it is refused")
-            )
+        unknown = capabilities.describe(card).unknown
+        for index, name in enumerate(said.get("capabilities", ())):
+            if name in unknown:
+                why = f"unknown capability {name}: {unknown[name]}; a call of it is refused"
+                found.append(CardFinding("warning", None, card.origin.place(f"/capabilities/{index}"), why))
         tokens = estimate_tokens(card.size)
         if tokens > MAX_TOKENS:
             why = f"about {tokens} tokens (estimate), more than {MAX_TOKENS}; move words into persona.md or a skill"
