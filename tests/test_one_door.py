@@ -85,6 +85,7 @@ NO_EFFECT = {
         "outcomes": "reads the record",
         "abilities": "reads the charter",
         "skills": "reads the charter",
+        "agents": "reads the charter",
         "subjects": "reads the charter",
         "start_skill": "asks hooks, and records their answers",
         "decide": "asks a policy, and records its answer",

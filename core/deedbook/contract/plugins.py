@@ -367,6 +367,9 @@ class Host(Protocol):
         `Failed` with ``WRITE_CONFLICT``. The workspace's ``.system``, ``.git``, ``.env`` and state are refused.
         """
 
+    def remove(self, path: str, *, expected: str) -> None:
+        """Remove a file whose content has the SHA-256 *expected*; refuses what `replace` refuses."""
+
     def schema(self, name: str) -> Object:
         """Return a copy of the kernel's schema of that id, for a model; raises `Failed` (``SCHEMA_UNKNOWN``)."""
 
