@@ -13,6 +13,10 @@ CASE = '<testcase classname="tests.test_x" name="test_a" file="tests/test_x.py" 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
 
 
+def renamed(name, inside=""):
+    return CASE.replace("test_a", name).replace("/>", f">{inside}</testcase>")
+
+
 def suite(*cases, tests=None, failures=0, errors=0):
     counts = f'tests="{len(cases) if tests is None else tests}" failures="{failures}" errors="{errors}" skipped="0"'
     return f"<testsuites><testsuite name='pytest' {counts}>{''.join(cases)}</testsuite></testsuites>"
@@ -84,7 +88,7 @@ def test_run_without_tests_has_no_passed_one(status):
         ((), False),
         ((CASE.replace("test_a", "test_ab"),), False),
         ((CASE.replace("test_a", "test_a[1]"), CASE.replace("test_a", "test_a[2]")), True),
-        ((CASE.replace("test_a", "test_a[1]"), CASE.replace("test_a", "test_a[2]").replace("/>", "><failure/></testcase>")), False),
+        ((renamed("test_a[1]"), renamed("test_a[2]", "<failure/>")), False),
         ((CASE, CASE.replace("/>", "><error/></testcase>")), False),
         ((CASE.replace("/>", "><skipped/></testcase>"),), False),
         ((CASE.replace("/test_x.py", "/other.py"),), False),

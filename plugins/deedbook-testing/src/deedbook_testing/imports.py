@@ -37,7 +37,7 @@ def foreign_imports(offer: Offer, rooms: Collection[str] = ()) -> Iterator[str]:
 
 @cache
 def _kernel_imports(path: Path) -> tuple[tuple[int, str], ...]:
-    """Return the lines at which a file imports private modules of the kernel; a package of many plugins is read once."""
+    """Return the lines at which a file imports private modules of the kernel; each file is read once."""
     nodes = ast.walk(ast.parse(path.read_bytes(), str(path)))
     return tuple((node.lineno, name) for node in nodes for name in set(_kernel_names(node)))  # type: ignore[attr-defined]
 
