@@ -1,5 +1,6 @@
 """A workspace with the pipeline `small`, a repository, and agents whose answers a test gives."""
 
+import hashlib
 import json
 import subprocess
 
@@ -42,40 +43,48 @@ def outline(**more):
     return answer({"tasks/task-1/outline/spec.md": SPEC, "tasks/task-1/outline/work.md": WORK}, **more)
 
 
-def build(unit, patch=None, **more):
-    """Return the answer of a good build of *unit*."""
+def build(unit, patch=None, more=None):
+    """Return the answer of a good build of *unit*, with the files *more*."""
     base = f"tasks/task-1/build/units/{unit}"
     texts = {
         f"{base}/patch.diff": PATCHES[unit] if patch is None else patch,
         f"{base}/note.md": NOTE.replace(FIRST, unit),
     }
-    return answer({**texts, **more})
+    return answer({**texts, **(more or {})})
 
 
-def check(report=REPORT):
-    """Return the answer of a good check."""
+def check(*findings):
+    """Return the answer of a check with *findings*, each a severity, a rule and a place."""
+    rows = [dict(zip(("severity", "rule", "place"), each, strict=True)) for each in findings]
+    report = REPORT.replace("findings: []", f"findings: {json.dumps(rows)}")
     return answer({"tasks/task-1/check/report.md": report})
 
 
 class Shop:
     """The workspace in *lab*; *answers* has what each role answers in turn: texts, or functions of the request."""
 
-    def __init__(self, lab):
+    def __init__(self, lab, *, with_git=False):
         self.lab, self.answers, self.requests, self.tested = lab, {}, [], []
         write_pipeline(lab)
         root = lab.path
         old = "{read: swe/read, write: swe/write}"
-        replace_text(root / ".system/swe", "pipeline.yaml", old, json.dumps(USED))
+        used = USED if with_git else {use: name for use, name in USED.items() if use != "git"}
+        replace_text(root / ".system/swe", "pipeline.yaml", old, json.dumps(used))
         lab.settings(abilities=ABILITIES, files={"roots": ["."]})
         lab.model(self.respond, tier="mid")
         lab.tool("swe/tests", self.run_tests, effects="read", files="none")
-        repository = root / "repos/shop"
-        repository.mkdir(parents=True)
-        git(repository, "init", "-q", "-b", "main")
-        (repository / "shop.py").write_text("LIMIT = 1\n")
-        git(repository, "add", ".")
-        git(repository, "commit", "-q", "-m", "first")
-        self.results = {}
+        self.results = []
+        self.repository = root / "repos/shop"
+        if with_git:
+            self.repository.mkdir(parents=True)
+            git(self.repository, "init", "-q", "-b", "main")
+            (self.repository / "shop.py").write_text("LIMIT = 1\n")
+            git(self.repository, "add", ".")
+            git(self.repository, "commit", "-q", "-m", "first")
+
+    def change(self, path, old, new):
+        """Change a file of the pipeline."""
+        replace_text(self.lab.path / ".system/swe", path, old, new)
 
     def script(self, **answers):
         """Set what the roles answer."""
@@ -94,16 +103,38 @@ class Shop:
     def run_tests(self, args, ctx):
         self.tested.append(args)
         count = {"passed": 1, "failed": 0, "exit_code": 0}
-        return {"schema_version": "v1", "unit_id": FIRST, **count, **self.results}
+        given = self.results.pop(0) if self.results else {}
+        return {"schema_version": "v1", "unit_id": FIRST, **count, **given}
 
     def run(self, task=None, **options):
         """Run a task in a session of its own, and return what the run came to."""
         with self.lab.session("run", **options) as session:
             return session.run(json.dumps({**TASK, **(task or {})}), "swe/small")
 
-    def events(self, prefix="swe."):
-        """Return the types and payloads of the events of the task."""
-        return [(each.type.removeprefix("swe."), each.payload) for each in self.lab.events() if each.type.startswith(prefix)]
+    def events(self, *types):
+        """Return the payloads of the events of these types, or of all of a task as ``(type, payload)``."""
+        found = [(each.type, each.payload) for each in self.lab.events() if each.type.startswith("swe.")]
+        return [payload for kind, payload in found if kind.removeprefix("swe.") in types] if types else found
+
+    def blocks(self):
+        """Return what blocked phases: phase, by, rule and place."""
+        return [(each["phase"], each["by"], each["rule"], each["place"]) for each in self.events("phase_blocked")]
+
+    def asked(self):
+        """Return the roles that were asked, in order."""
+        return [each["role"] for each in self.requests]
+
+    def hashes(self, *excluded):
+        """Return the digest of each file of the workspace that is neither state nor below *excluded*."""
+        root = self.lab.path
+        paths = (each for each in root.rglob("*") if each.is_file())
+        names = {str(each.relative_to(root)): each for each in paths}
+        skipped = (".deedbook/", *excluded)
+        return {
+            name: hashlib.sha256(each.read_bytes()).hexdigest()
+            for name, each in names.items()
+            if not name.startswith(skipped)
+        }
 
     def text(self, path):
         """Return the text of a file of the workspace."""

@@ -64,7 +64,7 @@ class Story:
         at = {"phase": phase, "iteration": self.runs[phase], "unit": unit}
         self.add("swe.phase_started", **at, agent=f"{phase}-agent")
         self.add("swe.model_chosen", **at, tier=tier, rule=rule, reason="why")
-        self.add("swe.context_assembled", **at, tokens=90, counted="estimate", budget=100, parts=[], left_out=[])
+        self.add("swe.context_assembled", **at, tokens=90, counted="provider", budget=100, parts=[], left_out=[])
         self.raw("tool.call", args={}, tool_name="swe/read")
         return self.raw(
             "llm.response", ability="model/mid", response={"usage": {"input_tokens": 90, "output_tokens": 10}}

@@ -134,10 +134,30 @@ def test_table_has_every_value_of_every_dimension():
     assert seen == set(product(DIMENSIONS, [None, -1, 0, 1]))
 
 
-def test_an_estimate_is_no_count_of_a_provider():
-    story = Story().begin("requirements")
-    story.events = [event for event in story.events if event.type != "llm.response"]
+def test_estimate_is_no_count_of_a_provider():
+    story = clean()
+    for event in story.events:
+        if event.type == "swe.context_assembled":
+            event.payload["counted"] = "estimate"  # type: ignore[index]
     assert score(story, "context_efficiency") is None
+
+
+def test_tokens_that_providers_report_are_a_count():
+    story = with_facts("integration", tokens={"read": 90, "written": 10})
+    for event in story.events:
+        if event.type == "swe.context_assembled":
+            event.payload["counted"] = "estimate"  # type: ignore[index]
+    assert score(story, "context_efficiency") == 1
+
+
+def test_denial_of_the_runner_and_of_the_door_counts_once():
+    story = Story().begin("requirements")
+    story.raw("tool.denied", kind="tool", name="x", code="TOOL_NOT_ALLOWED", reason="no")
+    story.add(
+        "swe.denied", phase="requirements", iteration=1, unit=None, agent="a", ability="x", code="TOOL_NOT_ALLOWED",
+        reason="no",
+    )  # fmt: skip
+    assert story.record.runs[0].violations == 1
 
 
 def test_context_over_its_budget_counts():

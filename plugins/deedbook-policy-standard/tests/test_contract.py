@@ -105,7 +105,7 @@ def review(**more):
 class TestReviewGating(PolicyContract):
     name = "review-gating"
     settings = {"rules": [{"when": '"auth" in review.touches', "then": "deny"}], "default": "allow"}
-    bad_settings = ({}, {"rules": [{"match": {"touches": "auth"}, "then": "deny"}]})
+    bad_settings = ({}, {"rules": [{"when": "", "then": "deny"}]})
     cases = (
         Asked(about="review", subject=review()),
         Asked(about="review", subject=review(touches=["auth"]), decides="deny", because="rule 1"),

@@ -76,6 +76,7 @@ FACTS: Final[Object] = _object(
         "findings": _list(severity=_NAME, rule=_NAME, place=_ANY_TEXT),
         "regressions": _COUNT,
         "secrets": _COUNT,
+        "tokens": _object({"read": _COUNT, "written": _COUNT}),
     },
 )
 """The schema of the facts of a completed phase: what tools have reported, and nothing that a model has said."""

@@ -74,8 +74,9 @@ class PhaseRun:
     """One run of a phase, with all of its units.
 
     *facts* are those of all units together. *calls* are the calls that the door let pass, *outside* those that it
-    refused because they leave what the contract allows. *read* and *written* are the tokens that providers counted.
-    *faulty* has the units whose outputs were sent back; ``None`` in it is the whole run.
+    refused because they leave what the contract allows, and *denied* those of them that the runner recorded. *read* and
+    *written* are the tokens that providers counted. *faulty* has the units whose outputs were sent back; ``None`` in it
+    is the whole run.
     """
 
     phase: str
@@ -87,6 +88,7 @@ class PhaseRun:
     blocks: list[Block] = attrs.field(factory=list)
     calls: int = 0
     outside: int = 0
+    denied: int = 0
     read: int = 0
     written: int = 0
     facts: Object = _NO_FACTS
@@ -97,6 +99,11 @@ class PhaseRun:
     def was_rolled_back(self) -> bool:
         """Whether a later phase, or this one's gate, sent the task back to this run."""
         return bool(self.faulty)
+
+    @property
+    def violations(self) -> int:
+        """The calls that the contract does not allow, as the door recorded them, and at least those of the runner."""
+        return max(self.outside, self.denied + sum(block.by == "denied" for block in self.blocks))
 
     def is_faulty(self, choice: ModelChoice) -> bool:
         """Return whether the outputs for which a model was chosen were sent back."""
@@ -122,7 +129,7 @@ class TaskRecord:
     ended: str | None = None
     commit: str | None = None
     reward: Object | None = None
-    promoted: list[str] = attrs.field(factory=list)
+    promoted: list[tuple[str, str]] = attrs.field(factory=list)
 
     @classmethod
     def from_events(cls, events: Iterable[Event], task: str = "", session: str = "") -> Self:
@@ -245,6 +252,10 @@ def _note_model(record: TaskRecord, payload: Object, _: str) -> None:
     record.run_of(payload["phase"], payload["iteration"]).models.append(choice)
 
 
+def _deny(record: TaskRecord, payload: Object, _: str) -> None:
+    record.run_of(payload["phase"], payload["iteration"]).denied += payload["code"] in _OUTSIDE
+
+
 def _block(record: TaskRecord, payload: Object, _: str) -> None:
     given = {each.name: payload[each.name] for each in attrs.fields(Block) if each.name != "missing"}
     block = Block(**given, missing=tuple(payload["missing"]))
@@ -287,7 +298,7 @@ def _reward(record: TaskRecord, payload: Object, _: str) -> None:
 
 
 def _promote(record: TaskRecord, payload: Object, _: str) -> None:
-    record.promoted.append(payload["pattern"])
+    record.promoted.append((payload["kind"], payload["pattern"]))
 
 
 _STEPS: Final[Mapping[str, Callable[[TaskRecord, Object, str], None]]] = MappingProxyType(
@@ -295,6 +306,7 @@ _STEPS: Final[Mapping[str, Callable[[TaskRecord, Object, str], None]]] = Mapping
         names.PHASE_STARTED: _start_phase,
         names.CONTEXT_ASSEMBLED: _note_context,
         names.MODEL_CHOSEN: _note_model,
+        names.DENIED: _deny,
         names.PHASE_BLOCKED: _block,
         names.ROLLED_BACK: _roll_back,
         names.ESCALATED: _escalate,

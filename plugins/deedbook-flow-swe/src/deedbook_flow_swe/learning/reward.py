@@ -4,12 +4,13 @@ A dimension is 1 (good), 0 (acceptable), -1 (bad), or ``None`` if nothing verifi
 work has no influence. The formulas are written down in docs/rewards.md.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook_flow_swe.task_record import Block, PhaseRun, TaskRecord
 
+from .evidence import Mention
 from .routing import FALLBACK
 
 VERSION: Final = "v1"
@@ -27,8 +28,11 @@ MAJORITY: Final = 5
 Score = int | None
 
 
-def compute_reward(record: TaskRecord, timestamp: str) -> dict[str, Any]:
-    """Return the reward (``reward_v1``) of a task, as far as *record* goes."""
+def compute_reward(record: TaskRecord, timestamp: str, mentions: Iterable[Mention] = ()) -> dict[str, Any]:
+    """Return the reward (``reward_v1``) of a task, as far as *record* goes.
+
+    *mentions* are the patterns that the retrospective names; they have no influence on the scores.
+    """
     decomposition = {name: score(record) for name, score in DIMENSIONS.items()}
     return {
         "schema_version": VERSION,
@@ -46,6 +50,7 @@ def compute_reward(record: TaskRecord, timestamp: str) -> dict[str, Any]:
         "integration_verified": decomposition["rollback_stability"] is not None and decomposition["correctness"] == 1,
         "failure_verified": any(block.is_verified for block in _find_costly_blocks(record)),
         "generated": record.generated,
+        "patterns": [each.as_json() for each in mentions],
     }
 
 
@@ -88,7 +93,7 @@ def score_spec_fidelity(record: TaskRecord) -> Score:
         return None
     if not asked <= verified:
         return -1
-    return int(not any(_is_about(block.rule, CRITERIA_RULES) for block in _list_later_blocks(record)))
+    return int(not any(is_about(block.rule, CRITERIA_RULES) for block in _list_later_blocks(record)))
 
 
 def score_architectural_compliance(record: TaskRecord) -> Score:
@@ -96,7 +101,7 @@ def score_architectural_compliance(record: TaskRecord) -> Score:
     reports = [value for _, value in record.reported("architecture")]
     if any(each["violations"] for each in reports) or _has_open_finding(record, ARCHITECTURE_RULES):
         return -1
-    blocks = [block for block in record.blocks if block.is_verified and _is_about(block.rule, ARCHITECTURE_RULES)]
+    blocks = [block for block in record.blocks if block.is_verified and is_about(block.rule, ARCHITECTURE_RULES)]
     if not sum(each["checked"] for each in reports):
         return 0 if blocks else None
     return int(not blocks)
@@ -113,15 +118,16 @@ def score_verification_cleanliness(record: TaskRecord) -> Score:
 
 def score_phase_discipline(record: TaskRecord) -> Score:
     """Score how often the door refused what a contract does not allow: never is 1, once is 0, more often is -1."""
-    if not sum(run.calls + run.outside for run in record.runs):
+    violations = sum(run.violations for run in record.runs)
+    if not violations and not any(run.contexts for run in record.runs):
         return None
-    return _grade(sum(_count_violations(run) for run in record.runs))
+    return _grade(violations)
 
 
 def score_context_efficiency(record: TaskRecord) -> Score:
     """Score prompts over their budget, and tiers that no rule asked for: none is 1, one is 0, more are -1."""
-    counted = any(run.read or any(each.counted == "provider" for each in run.contexts) for run in record.runs)
-    if not counted or not any(run.models for run in record.runs):
+    counted = any(each.counted == "provider" for run in record.runs for each in run.contexts)
+    if not (counted or record.reported("tokens")) or not any(run.models for run in record.runs):
         return None
     over = sum(each.tokens > each.budget for run in record.runs for each in run.contexts)
     return _grade(over + sum(each.rule.startswith(FALLBACK) for run in record.runs for each in run.models))
@@ -172,14 +178,14 @@ def _read_criteria(record: TaskRecord) -> tuple[set[str], set[str]]:
     return asked, {each for _, value in record.reported("criteria_verified") for each in value}
 
 
-def _is_about(rule: str | None, subjects: Collection[str]) -> bool:
+def is_about(rule: str | None, subjects: Collection[str]) -> bool:
     """Return whether the id of a rule begins with one of the words *subjects*."""
     words = (rule or "").replace("/", "-").replace("_", "-").replace(".", "-").split("-")
     return words[0] in subjects
 
 
 def _has_open_finding(record: TaskRecord, subjects: Collection[str]) -> bool:
-    return any(_is_about(each["rule"], subjects) for _, value in record.reported("findings") for each in value)
+    return any(is_about(each["rule"], subjects) for _, value in record.reported("findings") for each in value)
 
 
 def _list_later_blocks(record: TaskRecord) -> Iterator[Block]:
@@ -187,11 +193,6 @@ def _list_later_blocks(record: TaskRecord) -> Iterator[Block]:
     for block in record.blocks:
         if block.is_verified and block.phase in (VERIFICATION, SECURITY, INTEGRATION):
             yield block
-
-
-def _count_violations(run: PhaseRun) -> int:
-    """Return how often a run left its contract: refused calls, of which some also block the run."""
-    return max(run.outside, sum(block.by == "denied" for block in run.blocks))
 
 
 # --- health and attribution -------------------------------------------------------------------------------------------

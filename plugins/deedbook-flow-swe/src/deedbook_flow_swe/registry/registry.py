@@ -9,14 +9,15 @@ from typing import Self
 from deedbook import Object, Skill
 from deedbook.format.errors import DomainError, fault
 from deedbook.format.schema import suggest
-from deedbook.workspace.declarations import AbilitySource, FeatureSection, SkillSource, Workspace
+from deedbook.workspace.declarations import AbilitySource, FeatureSection, PolicySource, SkillSource, Workspace
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceReader, SourceTree
 from deedbook_flow_swe.definition import FLOW, PREFIX, Definition
+from deedbook_flow_swe.learning.policy_kinds import list_policies, name_policy
 
 from .agents import AgentFolder, find_agents, read_skills
 from .compiler import PipelineCompiler
-from .files import CONTRACTS, PIPELINES, SCHEMAS, PipelineFile, PipelineFiles
+from .files import CONTRACTS, PIPELINES, PipelineFile, PipelineFiles
 from .schema_names import SchemaNames
 
 
@@ -27,7 +28,7 @@ class PipelineRegistry(FeatureSection):
         self.files = found.files
         self.agents = agents
         skills = {name: read_skills(agent, reader) for name, agent in agents.items()}
-        compiler = PipelineCompiler(found, SchemaNames(found.files[SCHEMAS], reader), skills, reader)
+        compiler = PipelineCompiler(found, SchemaNames(found, reader), skills, reader)
         made = {name: compiler.compile(file) for name, file in self.files[PIPELINES].items()}
         self.definitions: dict[str, Definition] = {name: each for name, each in made.items() if each is not None}
 
@@ -69,6 +70,14 @@ class PipelineRegistry(FeatureSection):
                 source=file.document.path,
             )
             yield SkillSource(id=skill.name, place=file.line, origin=file.origin, skill=skill)
+
+    def policies(self) -> Iterator[PolicySource]:
+        """Yield the policies that the runner asks: which routing is in force, and what may be promoted."""
+        for name, definition in self.definitions.items():
+            file = self.files[PIPELINES][name]
+            for kind, settings in list_policies(name, definition.routing):
+                policy = name_policy(kind, name)
+                yield PolicySource(id=policy, place=file.line, origin=file.origin, kind=kind, settings=settings)
 
     def _uses_of(self, definition: Definition) -> Iterator[str]:
         yield from definition.abilities.values()
