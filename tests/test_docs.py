@@ -215,6 +215,7 @@ def test_error_codes_are_known(page):
         "APPROVAL_MISSING",
         "INPUT_MISSING",
         "TURNS_SPENT",
+        "PROMPT_TOO_LONG",
         "NO_OUTPUT",
         "REFLECTION_INVALID",
         "VERDICT_UNKNOWN",
