@@ -196,9 +196,7 @@ def test_hand_written_settings_that_lead_nowhere_are_refused(small, edit, why):
     settings = json.loads(json.dumps(ability.settings))
     edit(settings)
     uses = dict.fromkeys(ability.uses, "read")
-    declared = AbilityDeclaration(
-        id="own", settings=settings, effects=None, schema_in=None, schema_out=None, uses=uses
-    )
+    declared = AbilityDeclaration(id="own", settings=settings, effects=None, schema_in=None, schema_out=None, uses=uses)
     flaws = check_settings(declared)
     assert [message for _, message in flaws] == [why]
 
