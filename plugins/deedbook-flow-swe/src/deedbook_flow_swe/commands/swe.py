@@ -10,6 +10,7 @@ from deedbook.cli.output import data_command
 from .agent import agent
 from .context import context
 from .files import lint, listing, show
+from .tasks import add, resume, run, status
 
 SECTION: Final = "Workspace"
 
@@ -20,5 +21,5 @@ def command() -> None:
     """List, show, check and run pipelines of phases."""
 
 
-for each in (listing, show, lint, context, agent):
+for each in (listing, show, lint, context, add, run, status, resume, agent):
     command.add_command(each)
