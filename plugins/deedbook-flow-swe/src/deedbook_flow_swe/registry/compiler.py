@@ -24,6 +24,8 @@ from .rule_check import RuleCheck
 from .schema_names import SchemaNames
 
 ESCALATE_AFTER: Final = 3
+"""How many rollbacks on the same issue go to a person, if the pipeline does not say."""
+_ANY_UNIT: Final[Object] = {}
 
 
 class PipelineCompiler:
@@ -69,7 +71,7 @@ class PipelineCompiler:
 
     def _check_units(self, pipeline: PipelineFile) -> None:
         said, phases = pipeline.front.get("units"), pipeline.front["phases"]
-        if said is None:
+        if said is None or any(name not in self._files[CONTRACTS] for name in phases):
             return
         for key in ("listed_by", "worked_by"):
             if said[key] not in phases:
@@ -117,7 +119,8 @@ class PipelineCompiler:
         said = pipeline.front
         unit: Any = self._unit_schema(pipeline)
         worked_by = (said.get("units") or {}).get("worked_by")
-        keys = frozenset(unit_keys({} if unit is None else unit))
+        keys = None if unit is None else frozenset(unit_keys(unit))
+        of_unit = _ANY_UNIT if unit is None else unit
         sound = [
             self._read(file, said.get("data", "."), unit=name == worked_by, unit_keys=keys)
             for name, file in files.items()
@@ -126,11 +129,13 @@ class PipelineCompiler:
         left = {contract.phase: list(produced_by(contract)) for contract in contracts}
         whole = len(contracts) == len(said["phases"])
         return [
-            self._check_contract(pipeline, contract, left, unit if contract.phase == worked_by else None, whole=whole)
+            self._check_contract(
+                pipeline, contract, left, of_unit if contract.phase == worked_by else None, whole=whole
+            )
             for contract in contracts
         ]
 
-    def _read(self, file: PipelineFile, data: str, *, unit: bool, unit_keys: frozenset[str]) -> Contract | None:
+    def _read(self, file: PipelineFile, data: str, *, unit: bool, unit_keys: frozenset[str] | None) -> Contract | None:
         """Return the contract in *file*, or ``None`` where a path or the name of a schema is wrong."""
         before = self._faults.count
         for why, at in check_paths(file, unit=unit, unit_keys=unit_keys):
@@ -150,9 +155,9 @@ class PipelineCompiler:
         data, names = said.get("data", "."), list(left)
         earlier = [each for name in names[: names.index(contract.phase)] for each in left[name]]
         typed = self._resolve_inputs(file, contract, [*runner_files(data), *earlier], left, whole=whole)
-        others = [each for name in names if name != contract.phase for each in left[name]]
+        later = [each for name in names[names.index(contract.phase) + 1 :] for each in left[name]]
         flaws = check_contract(file, contract, data, said["abilities"], unit=unit is not None)
-        for why, at in (*flaws, *check_neighbours(contract, others)):
+        for why, at in (*flaws, *check_neighbours(contract, earlier, later)):
             self._faults.refuse(why, file.place(*at))
         if contract.on_rollback == PASS_ON and contract.phase == said["phases"][0]:
             why = "on_rollback: the first phase has no phase before it, so it cannot pass a task on"
@@ -164,13 +169,13 @@ class PipelineCompiler:
         for key in ("required_inputs", "produced_outputs"):
             for index, each in enumerate(file.front.get(key, ())):
                 if "schema" in each:
-                    self._schemas.check(each["schema"], file.place(key, index, "schema"), self._faulty)
+                    self._schemas.check(each["schema"], file.place(key, index, "schema"))
         for index, rule in enumerate(file.front.get("validation_rules", ())):
             if "schema" in rule:
-                self._schemas.check(rule["schema"], file.place("validation_rules", index, "schema"), self._faulty)
+                self._schemas.check(rule["schema"], file.place("validation_rules", index, "schema"))
             if "command" in rule:
                 place = file.place("validation_rules", index, "command", "schema")
-                self._schemas.check(rule["command"]["schema"], place, self._faulty)
+                self._schemas.check(rule["command"]["schema"], place)
 
     def _resolve_inputs(
         self, file: PipelineFile, contract: Contract, before: Sequence[Produced],

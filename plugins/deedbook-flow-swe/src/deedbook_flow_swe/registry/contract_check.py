@@ -31,20 +31,27 @@ def check_contract(
     yield from _check_forbidden(file, abilities)
 
 
-def check_neighbours(contract: Contract, files: Sequence[Produced]) -> Iterator[Flaw]:
-    """Yield each output and mutation of a contract that reaches *files*, those of the other phases."""
-    for index, output in enumerate(contract.outputs):
-        for other in overlapping(output.path, files):
-            why = f"{output.path}: the phase {other.phase} writes it too ({other.name}); one phase writes a file"
-            yield f"produced_outputs: {why}", ("produced_outputs", index, "path")
-    for index, rule in enumerate(contract.rules):
-        for other in [] if rule.command is None else overlapping(rule.command.writes, files):
-            why = f"{other.path}: the phase {other.phase} writes it too ({other.name}); one phase writes a file"
-            yield f"writes: {why}", ("validation_rules", index, "command", "writes")
+def check_neighbours(contract: Contract, earlier: Sequence[Produced], later: Sequence[Produced]) -> Iterator[Flaw]:
+    """Yield each output that an *earlier* phase gives, and each mutation that reaches files of other phases."""
+    own: list[tuple[str, Keys]] = [
+        (each.path, ("produced_outputs", index, "path")) for index, each in enumerate(contract.outputs)
+    ]
+    own += [
+        (rule.command.writes, ("validation_rules", index, "command", "writes"))
+        for index, rule in enumerate(contract.rules)
+        if rule.command is not None
+    ]
+    for path, keys in own:
+        for other in overlapping(path, earlier):
+            why = f"the phase {other.phase} writes it too, as {other.name}; one phase writes a file"
+            yield f"{keys[-1]}: {path}: {why}", keys
     for index, path in enumerate(contract.mutations):
-        for other in overlapping(path, files):
-            why = f"{path}: it reaches {other.path}, the {other.name} of the phase {other.phase}"
-            yield f"allowed_mutations: {why}; a phase changes only its own files", ("allowed_mutations", index)
+        reached = overlapping(path, (*earlier, *later))
+        found = [each for each in reached if not any(overlap(each.path, mine) for mine, _ in own)]
+        if found:
+            more = f", and {len(found) - 1} more files" if len(found) > 1 else ""
+            why = f"it reaches {found[0].path}, the {found[0].name} of the phase {found[0].phase}{more}"
+            yield f"allowed_mutations: {path}: {why}; a phase changes only its own files", ("allowed_mutations", index)
 
 
 def _check_names(contract: Contract) -> Iterator[Flaw]:
@@ -77,9 +84,9 @@ def _check_outputs(contract: Contract) -> Iterator[Flaw]:
 def _conflicts(contract: Contract, index: int) -> Iterator[str]:
     """Yield why the path of an output cannot be that of an output."""
     path = contract.outputs[index].path
-    for gate in contract.gate_paths:
-        if overlap(gate, path):
-            yield f"reaches the gate file {gate}, which only the runner writes; write a narrower path"
+    gates = [gate for gate in contract.gate_paths if overlap(gate, path)]
+    if gates:
+        yield f"reaches the gate file {gates[0]}, which only the runner writes; write a narrower path"
     for rule in contract.commands:
         if rule.command is not None and overlap(rule.command.writes, path):
             yield f"reaches the result of {rule.id}, which only the runner writes; write a narrower path"
@@ -146,7 +153,7 @@ def _check_forbidden(file: PipelineFile, abilities: Mapping[str, str]) -> Iterat
     needed = {abilities[use] for use in ("read", "write")}
     for index, action in enumerate(file.front.get("forbidden_actions", ())):
         test = glob_test([action["use"]]) if "use" in action else None
-        for name in sorted(needed):
-            if test is not None and test(name):
-                why = f"use: {action['use']} forbids {name}, with which every phase reads or writes its files"
-                yield f"{why}; write a narrower glob", ("forbidden_actions", index, "use")
+        names = [name for name in sorted(needed) if test is not None and test(name)]
+        if names:
+            why = f"use: {action['use']} forbids {' and '.join(names)}, with which a phase reads and writes its files"
+            yield f"{why}; write a narrower glob", ("forbidden_actions", index, "use")

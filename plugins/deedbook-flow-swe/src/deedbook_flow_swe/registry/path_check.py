@@ -13,7 +13,7 @@ from deedbook_flow_swe.contract import (
     fill,
     find_placeholders,
 )
-from deedbook_flow_swe.globs import whole_glob
+from deedbook_flow_swe.globs import MOST_FOLDERS, whole_glob
 
 from .contracts import Keys, is_agent_file, own_files, path_entries
 from .files import PipelineFile
@@ -22,10 +22,10 @@ _ANY_VALUES: Final[Mapping[str, str]] = dict.fromkeys(PLACEHOLDERS, "x")
 _UNIT_KEY: Final = "unit."
 
 
-def check_paths(file: PipelineFile, *, unit: bool, unit_keys: frozenset[str]) -> Iterator[tuple[str, Keys]]:
+def check_paths(file: PipelineFile, *, unit: bool, unit_keys: frozenset[str] | None) -> Iterator[tuple[str, Keys]]:
     """Yield what is wrong with each path of a contract, and the keys that lead to it.
 
-    *unit*: the phase works on one unit. *unit_keys* are the keys of a unit.
+    *unit*: the phase works on one unit. *unit_keys* are the keys of a unit; ``None`` if nobody knows them.
     """
     said = file.front
     for keys, path in path_entries(said):
@@ -37,7 +37,7 @@ def check_paths(file: PipelineFile, *, unit: bool, unit_keys: frozenset[str]) ->
             own = " and ".join(own_files(said["agent"]))
             yield f"include: {path[:200]}: an agent's prompt has only its own {own}", keys
     for index, rule in enumerate(said.get("validation_rules", ())):
-        if "command" in rule:
+        if "command" in rule and unit_keys is not None:
             keys = ("validation_rules", index, "command", "args")
             yield from _argument_flaws(rule["command"], keys, unit_keys)
 
@@ -52,6 +52,8 @@ def _path_flaw(path: str, *, unit: bool) -> str | None:
     filled = whole_glob(fill(path, _ANY_VALUES))
     if "{" in filled or "}" in filled:
         return "a brace that belongs to no placeholder"
+    if path.count("**/") > MOST_FOLDERS:
+        return f"it has more than {MOST_FOLDERS} times **/; write a simpler glob"
     if path.startswith("!"):
         return "it begins with !; name what is excluded in exclude or in forbidden_actions"
     if normal_path(filled) != filled:

@@ -17,7 +17,7 @@ from deedbook_flow_swe.learning.policy_kinds import list_policies, name_policy
 
 from .agents import AgentFolder, find_agents, read_skills
 from .compiler import PipelineCompiler
-from .files import CONTRACTS, PIPELINES, SCHEMAS, PipelineFile, PipelineFiles
+from .files import CONTRACTS, PIPELINES, PipelineFile, PipelineFiles
 from .schema_names import SchemaNames
 
 
@@ -28,7 +28,7 @@ class PipelineRegistry(FeatureSection):
         self.files = found.files
         self.agents = agents
         skills = {name: read_skills(agent, reader) for name, agent in agents.items()}
-        compiler = PipelineCompiler(found, SchemaNames(found.files[SCHEMAS], reader), skills, reader)
+        compiler = PipelineCompiler(found, SchemaNames(found, reader), skills, reader)
         made = {name: compiler.compile(file) for name, file in self.files[PIPELINES].items()}
         self.definitions: dict[str, Definition] = {name: each for name, each in made.items() if each is not None}
 
