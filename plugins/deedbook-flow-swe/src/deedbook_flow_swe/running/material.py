@@ -31,8 +31,8 @@ class TaskMaterial:
     """The material of the *task* (``swe_task_v1``) in a run of *definition*.
 
     *approved* has the digest of each file that a gate approved, or that the runner wrote, by path. *files* has the
-    files of each phase, which a rollback supersedes. *outputs* are the values of the outputs of each phase, *routing* is
-    the policy that was in force when the task began.
+    files of each phase, which a rollback supersedes. *outputs* are the values of the outputs of each phase,
+    *criteria* are those of the task, each with its test, *routing* is the policy that was in force when the task began.
     """
 
     definition: Definition
@@ -43,6 +43,7 @@ class TaskMaterial:
     files: dict[str, dict[str, str]] = attrs.field(factory=dict)
     outputs: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     units: Sequence[Object] = ()
+    criteria: Sequence[Object] = ()
     routing: RoutingPolicy | None = None
     rollbacks: dict[str, int] = attrs.field(factory=dict)
     findings: tuple[str, ...] = ()
@@ -130,7 +131,7 @@ class TaskMaterial:
 
     def parse(self, command: Command, result: Json, unit: Object | None) -> Any:
         """Return what the result of a command says, in the form of its schema; raises `ValueError`."""
-        return parse_result(command, result, task=self.id, unit=unit)
+        return parse_result(command, result, task=self.id, unit=unit, criteria=self.criteria)
 
     def describe_work(
         self, run: Run, contract: Contract, unit: Object | None, returned: File | None, persona: str

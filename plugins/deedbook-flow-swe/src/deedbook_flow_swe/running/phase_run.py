@@ -91,8 +91,7 @@ class PhaseRun:
             block = problem.block
         return PhaseOutcome(
             inputs=self._inputs, outputs=self._outputs, checked=self._checked,
-            values=self._output_values, checks=self._checks, facts=collect_facts(self._contract, self._checks),
-            block=block,
+            values=self._output_values, checks=self._checks, facts=collect_facts(self._contract, self._checks, self._material.criteria), block=block,
         )  # fmt: skip
 
     def _go(self) -> None:

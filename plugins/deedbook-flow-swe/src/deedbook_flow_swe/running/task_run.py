@@ -143,6 +143,9 @@ class TaskRun:
         mine = self._material.files.setdefault(contract.phase, {})
         mine.update({**outcome.checked, **outcome.outputs})
         self._material.outputs[contract.phase] = dict(outcome.values)
+        criteria = [row for value in outcome.values.values() for row in _find_criteria(value)]
+        if criteria:
+            self._material.criteria = criteria
 
     def _check_units(self, contract: Contract, outcome: PhaseOutcome) -> Block | None:
         """Put the units that *contract* lists in order; return the block if they have none."""
@@ -326,6 +329,12 @@ class TaskRun:
 
     def _record(self, event: str, payload: Any) -> None:
         self._run.record(event, {"task_id": self._material.id, **payload})
+
+
+def _find_criteria(value: Any) -> list[Object]:
+    """Return the criteria that an output lists, each with an id and a test."""
+    rows = value.get("criteria") if isinstance(value, dict) else None
+    return [each for each in rows if isinstance(each, dict) and {"id", "test"} <= each.keys()] if rows else []
 
 
 def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) -> None:

@@ -16,7 +16,6 @@ from deedbook_flow_swe.contract import Contract
 from deedbook_flow_swe.events import PHASE_COMPLETED
 
 from .blocks import Block, Blocked
-from .facts import collect_facts
 from .files import File
 from .material import TaskMaterial
 from .phase_run import PhaseOutcome, PhaseRun
@@ -122,7 +121,7 @@ class UnitRuns:
             "unit": unit["id"],
             "gate": None,
             "outputs": dict(outcome.outputs),
-            "facts": collect_facts(self._contract, outcome.checks),
+            "facts": dict(outcome.facts),
         }
         self._run.record(PHASE_COMPLETED, payload)
 
