@@ -147,6 +147,11 @@ FAULTS = {
         "begins with !",
     ),
     "open brace": (changed(CHECK, '"tasks/{task-id}/outline/"', '"tasks/{task-id/"'), f"{CHECK}:36:13", "a brace"),
+    "path with many folders": (
+        changed(CHECK, '"tasks/{task-id}/outline/"', '"**/**/**/**/**/**/**/x"'),
+        f"{CHECK}:36:13",
+        "write a simpler glob",
+    ),
     "data folder outside": (
         changed(PIPELINE, "id: small", "id: small\ndata: ../x"),
         f"{PIPELINE}:3:7",

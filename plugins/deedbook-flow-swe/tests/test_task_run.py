@@ -227,10 +227,9 @@ def test_input_that_no_gate_approved_blocks_and_no_model_is_asked(shop, text, ru
         builder=[build(FIRST), edit(shop, SPEC, text, build(SECOND)), build(FIRST), build(SECOND)],
         checker=check(),
     )
-    shop.change("contracts/check.yaml", "on_rollback: pass_on\n", "")
     assert shop.run().value.state == "COMPLETED"
-    assert shop.blocks()[0] == ("check", "input", rule, SPEC)
-    assert shop.asked()[:4] == ["outliner", "builder", "builder", "builder"]
+    assert shop.blocks() == [("check", "input", rule, SPEC), ("build", "input", rule, SPEC)]
+    assert shop.asked()[:4] == ["outliner", "builder", "builder", "outliner"]
 
 
 def test_link_out_of_the_tree_is_no_input(shop, tmp_path):

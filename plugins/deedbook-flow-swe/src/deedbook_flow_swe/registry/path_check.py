@@ -13,7 +13,7 @@ from deedbook_flow_swe.contract import (
     fill,
     find_placeholders,
 )
-from deedbook_flow_swe.globs import whole_glob
+from deedbook_flow_swe.globs import MOST_FOLDERS, whole_glob
 
 from .contracts import Keys, is_agent_file, own_files, path_entries
 from .files import PipelineFile
@@ -52,6 +52,8 @@ def _path_flaw(path: str, *, unit: bool) -> str | None:
     filled = whole_glob(fill(path, _ANY_VALUES))
     if "{" in filled or "}" in filled:
         return "a brace that belongs to no placeholder"
+    if path.count("**/") > MOST_FOLDERS:
+        return f"it has more than {MOST_FOLDERS} times **/; write a simpler glob"
     if path.startswith("!"):
         return "it begins with !; name what is excluded in exclude or in forbidden_actions"
     if normal_path(filled) != filled:

@@ -9,19 +9,18 @@ from typing import Any, Final
 import attrs
 
 from deedbook import Failed, Json, Object, Run
+from deedbook_flow_swe.context import ContextFile, PhaseWork
 from deedbook_flow_swe.contract import WORKTREE, Command, Contract
 from deedbook_flow_swe.definition import Definition
 from deedbook_flow_swe.globs import overlap
-from deedbook_flow_swe.learning.routing import TierChoice
+from deedbook_flow_swe.learning.routing import RoutingPolicy, TierChoice, choose
 
 from .agents import PhaseAgent
 from .blocks import Block, Blocked
 from .files import File
-from .prompts import AssembledContext, assemble
 from .reports import parse_result
 from .repository import Repository
 from .rules import RuleBook
-from .tiers import choose_tier
 
 _MOST_LINES: Final = 5000
 """The most lines that the patch of one unit changes; a contract's rules usually allow fewer."""
@@ -32,7 +31,8 @@ class TaskMaterial:
     """The material of the *task* (``swe_task_v1``) in a run of *definition*.
 
     *approved* has the digest of each file that a gate approved, or that the runner wrote, by path. *files* has the
-    files of each phase, which a rollback supersedes. *values* are the values of the outputs of each phase.
+    files of each phase, which a rollback supersedes. *outputs* are the values of the outputs of each phase, *routing* is
+    the policy that was in force when the task began.
     """
 
     definition: Definition
@@ -43,6 +43,7 @@ class TaskMaterial:
     files: dict[str, dict[str, str]] = attrs.field(factory=dict)
     outputs: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     units: Sequence[Object] = ()
+    routing: RoutingPolicy | None = None
     rollbacks: dict[str, int] = attrs.field(factory=dict)
     findings: tuple[str, ...] = ()
     _books: dict[str, RuleBook] = attrs.field(factory=dict)
@@ -131,22 +132,29 @@ class TaskMaterial:
         """Return what the result of a command says, in the form of its schema; raises `ValueError`."""
         return parse_result(command, result, task=self.id, unit=unit)
 
-    def assemble(
-        self, run: Run, contract: Contract, files: Mapping[str, File], unit: Object | None, returned: File | None
-    ) -> AssembledContext:
-        """Return the context of a run of a phase."""
-        code = self._read_slice(run, unit) if unit is not None else []
-        return assemble(self.definition, contract, files, self.task, unit=unit, code=code, returned=returned)
+    def describe_work(
+        self, run: Run, contract: Contract, unit: Object | None, returned: File | None, persona: str
+    ) -> PhaseWork:
+        """Return what a prompt is made for; the code of a unit is read by the runner, in *run*."""
+        name = None if unit is None else str(unit["id"])
+        added = [*([returned] if returned else []), *(self._read_slice(run, unit) if unit is not None else [])]
+        return PhaseWork(
+            values=self.values(name),
+            tags=frozenset(self.task["tags"]),
+            unit=unit,
+            added=tuple(ContextFile(each.path, each.text) for each in added),
+            persona=persona,
+        )
 
     def choose_tier(self, run: Run, contract: Contract, unit: Object | None, text: str) -> TierChoice:
-        """Return the tier of the model for a run of a phase."""
+        """Return the tier of the model for a run of a phase; raises `Failed` if the profile has no model."""
         facts = {
             "tags": list(self.task["tags"]),
             "text": text,
             "findings": list(self.findings),
             "rollbacks": self.rollbacks.get(contract.phase, 0),
         }
-        return choose_tier(self.definition, contract, unit, facts, run)
+        return choose(self.routing, contract.phase, unit, facts, default=contract.tier, tiers=run.tiers())
 
     def _read_slice(self, run: Run, unit: Object) -> list[File]:
         """Return the code that a unit may see; the runner reads it, since the agent sees no repository."""

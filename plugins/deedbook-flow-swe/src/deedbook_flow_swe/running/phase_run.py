@@ -19,12 +19,14 @@ from typing import Any, Final
 import attrs
 
 from deedbook import Branch, Failed, Json, Object, Run
+from deedbook.contract import Agent, TokenCount
 from deedbook.policy.conditions import glob_test
+from deedbook_flow_swe.context import ContextFile, PhaseContext, PhaseWork, assemble
 from deedbook_flow_swe.contract import AFTER, BEFORE, Contract, Input, Output, Rule, fill
 from deedbook_flow_swe.events import CONTEXT_ASSEMBLED, DENIED, MODEL_CHOSEN, PHASE_STARTED
 from deedbook_flow_swe.globs import whole_glob
 
-from .agents import DENIALS, AgentAnswer, AgentFault, Denial, Prompt
+from .agents import ANSWER, DENIALS, AgentAnswer, AgentFault, Denial, Prompt, build_messages
 from .blocks import Block, Blocked, read_block
 from .facts import collect_facts
 from .files import File
@@ -97,8 +99,7 @@ class PhaseRun:
         files = self._read()
         self._check_inputs(files)
         files = {**files, **self._run_commands(BEFORE)}
-        prompt = self._assemble(files)
-        outputs = self._in_branch("", partial(self._work, prompt))
+        outputs = self._in_branch("", partial(self._work, files, self._describe_work()))
         self._check_outputs(outputs)
         if self._written is not None:
             self._written({file.path: file for file in outputs}, self._output_values)
@@ -211,21 +212,37 @@ class PhaseRun:
 
     # --- the agent ----------------------------------------------------------------------------------------------------
 
-    def _assemble(self, files: Mapping[str, File]) -> Prompt:
-        """Return the prompt; record what it is made of, and which model is asked."""
-        where = {"phase": self._contract.phase, "iteration": self._iteration, "unit": self._unit_id}
-        agent = self._contract.agent
-        context = self._material.assemble(self._run, self._contract, files, self._unit, self._returned)
-        choice = self._material.choose_tier(self._run, self._contract, self._unit, context.text)
-        self._record(CONTEXT_ASSEMBLED, {**where, **context.as_event(self._contract.tokens)})
-        self._record(MODEL_CHOSEN, {**where, "tier": choice.tier, "rule": choice.rule, "reason": choice.reason})
-        if context.tokens > self._contract.tokens:
-            why = f"the context has {context.tokens} tokens, and the budget is {self._contract.tokens}"
-            raise Blocked(self._blame("input", why, rule="budget"))
-        return Prompt(agent=agent, text=context.text, tier=choice.tier, budget=self._contract.tokens)
+    def _describe_work(self) -> PhaseWork:
+        return self._material.describe_work(self._run, self._contract, self._unit, self._returned, "")
 
-    def _work(self, prompt: Prompt, run: Run) -> list[File]:
+    def _assemble(self, run: Run, files: Mapping[str, File], work: PhaseWork) -> Prompt:
+        """Return the prompt; record what it is made of, and which model is asked."""
+        where = {
+            "task_id": self._material.id, "phase": self._contract.phase, "iteration": self._iteration,
+            "unit": self._unit_id,
+        }  # fmt: skip
+        role = run.agent(self._contract.agent)
+        shown = [ContextFile(file.path, file.text) for file in files.values()]
+        seen = "\n".join(file.text for file in (*work.added, *shown))
+        choice = self._material.choose_tier(run, self._contract, self._unit, seen)
+
+        def count(text: str) -> TokenCount:
+            request = {"messages": build_messages(role, text), "response_schema": ANSWER}
+            return role.count_tokens(request, tier=choice.tier)
+
+        added = tuple(each for each in work.added if each.path not in files)
+        work = attrs.evolve(work, added=added, persona=role.instructions)
+        context = assemble(self._material.definition, self._contract, work, shown, _without_persona(count, role))
+        run.record(CONTEXT_ASSEMBLED, {**where, **_describe_context(context)})
+        run.record(MODEL_CHOSEN, {**where, "tier": choice.tier, "rule": choice.rule, "reason": choice.reason})
+        if not context.fits:
+            why = f"the prompt has {context.tokens} tokens ({context.counted}), and the budget is {context.budget}"
+            raise Blocked(self._blame("input", why, rule="budget"))
+        return Prompt(role=role, text=context.text, tier=choice.tier)
+
+    def _work(self, files: Mapping[str, File], work: PhaseWork, run: Run) -> list[File]:
         """Ask the agent inside its branch, and write what it gives."""
+        prompt = self._assemble(run, files, work)
         try:
             answer = self._material.agent.work(run, prompt, self._check_answer)
         except AgentFault as fault:
@@ -360,3 +377,19 @@ def _place_of(failure: Failed) -> str | None:
     quoted = str(failure).partition("'")[2].partition("'")[0]
     return quoted or str(failure).partition(":")[0] or None
 
+
+
+def _without_persona(count: Callable[[str], TokenCount], role: Agent) -> Callable[[str], TokenCount]:
+    """Return a counter for prompts that begin with the persona of *role*, which its request has beside the prompt."""
+    return lambda text: count(text.replace(f"{role.instructions.rstrip()}\n\n", "", 1))
+
+
+def _describe_context(context: PhaseContext) -> dict[str, Any]:
+    """Return what ``swe.context_assembled`` says about a prompt."""
+    return {
+        "tokens": context.tokens,
+        "counted": context.counted,
+        "budget": context.budget,
+        "parts": [{"path": each.path, "digest": each.digest, "tokens": each.tokens} for each in context.parts],
+        "left_out": [f"{each.path} ({each.reason})" for each in context.left_out],
+    }

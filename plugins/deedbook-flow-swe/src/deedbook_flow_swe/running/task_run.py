@@ -6,8 +6,6 @@ from typing import Any, Final
 import attrs
 
 from deedbook import Branch, Failed, Object, Run
-from deedbook.format.canonical import digest as digest_bytes
-from deedbook.format.canonical import encode
 from deedbook_flow_swe.contract import Contract, fill
 from deedbook_flow_swe.definition import Definition
 from deedbook_flow_swe.events import (
@@ -19,6 +17,8 @@ from deedbook_flow_swe.events import (
     TASK_ENDED,
     TASK_STARTED,
 )
+from deedbook_flow_swe.learning.policy_kinds import ROUTING, ROUTING_SUBJECT, name_policy
+from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
 
 from .agents import PhaseAgent
 from .blocks import Block
@@ -81,6 +81,8 @@ class TaskRun:
     def _open(self) -> None:
         """Write the task's page, which no other run may have written, and open its copy of the repository."""
         task = self._material.task
+        routing = self._find_routing()
+        self._material.routing = None if routing is None else RoutingPolicy.parse(routing)
         self._publisher.publish(self._state, {})
         self._record(
             TASK_STARTED,
@@ -89,7 +91,7 @@ class TaskRun:
                 "digest": task["digest"],
                 "tags": list(task["tags"]),
                 "pipeline": self._definition.id,
-                "routing": digest_bytes(encode(self._definition.routing)),
+                "routing": digest_policy(routing or {}),
                 "generated": task["generated"],
             },
         )
@@ -97,12 +99,23 @@ class TaskRun:
         if repository is not None:
             self._units.base = repository.open()
 
+    def _find_routing(self) -> Object | None:
+        """Return the routing policy in force; the task keeps it to its end."""
+        if self._definition.routing is None:
+            return None
+        policy = name_policy(ROUTING, self._definition.id)
+        decision = self._run.decide(policy, ROUTING_SUBJECT, {"task_id": self._material.id}).decision
+        if decision.outcome not in ("allow", "advisory"):
+            raise Failed("GATE_DENIED", f"{policy}: {decision.reason}")
+        found: Any = decision.signals.get("policy", self._definition.routing)
+        return dict(found)
+
     # --- phases -------------------------------------------------------------------------------------------------------
 
     def _run_phase(self) -> None:
         """Run the present phase once, and move the state."""
         contract = self._definition.phase(self._state.phase)
-        self._supersede([contract.phase])  # what an earlier run has left, such as its signal
+        self._supersede([contract.phase], leftovers=True)
         self._state = self._state.start(self._run.now())
         returned, self._returned = self._returned, None
         outcome = self._work(contract, returned)
@@ -212,18 +225,24 @@ class TaskRun:
                 f"{self._run.now()} {move.from_phase} → {move.to_phase} ({move.count}): {move.reason[:300]}"
             )
             self._material.rollbacks[move.to_phase] = self._material.rollbacks.get(move.to_phase, 0) + 1
-        self._supersede(self._state.phases_from(self._state.phase), unit)
+        first = unit if self._definition.works_units(self._state.phase) else None
+        self._supersede(self._state.phases_from(self._state.phase), first)
         written = self._publisher.publish(self._state, files)
         self._material.files.setdefault(contract.phase, {}).update(written)
         path, text = next(iter(files.items()))
         self._returned = File(path, text, digest_text(text))
 
-    def _supersede(self, phases: Sequence[str], unit: str | None = None) -> None:
-        """Move the files of *phases* away; of the phase that works on units, those from *unit* on."""
+    def _supersede(self, phases: Sequence[str], unit: str | None = None, *, leftovers: bool = False) -> None:
+        """Move the files of *phases* away; of the phase that works on units, those from *unit* on.
+
+        With *leftovers*, move only what an earlier run has left, such as its signal: units that are done stay so.
+        """
         material = self._material
         moves: dict[str, str] = {}
         for phase in phases:
-            gone = self._find_superseded(phase, unit)
+            if self._definition.works_units(phase) and not leftovers:
+                self._undo_units(unit)
+            gone = self._find_superseded(phase)
             if not gone:
                 continue
             self._superseded += 1
@@ -233,24 +252,24 @@ class TaskRun:
                 moves[path] = f"{base}/superseded/{self._superseded}-{phase}/{name}"
                 material.files[phase].pop(path)
                 material.approved.pop(path, None)
-        if moves:
-            args = {"paths": list(moves), "to": list(moves.values())}
-            self._run.call(material.ability("move"), args)
+        found: Any = self._run.call(material.ability("read"), {"paths": [], "optional": list(moves)}) if moves else None
+        there = [each["path"] for each in found["files"]] if found else []  # somebody may have removed a file
+        if there:
+            self._run.call(material.ability("move"), {"paths": there, "to": [moves[path] for path in there]})
 
-    def _find_superseded(self, phase: str, unit: str | None) -> list[str]:
-        """Return the files of *phase* that are superseded, and take back the units that they belong to."""
-        mine = list(self._material.files.get(phase, {}))
-        if not self._definition.works_units(phase) or phase == self._state.phase and self._is_first_run(phase):
-            return mine
-        names = [str(each["id"]) for each in self._material.units]
-        gone, commit = self._units.undo(names, unit)
+    def _undo_units(self, first: str | None) -> None:
+        """Take back the units from *first* on, or all."""
+        gone, commit = self._units.undo([str(each["id"]) for each in self._material.units], first)
         if commit is not None and self._material.repository is not None:
             self._material.repository.reset(commit)
+
+    def _find_superseded(self, phase: str) -> list[str]:
+        """Return the files of *phase*, without those of units that are done."""
+        mine = self._material.files.get(phase, {})
+        if not self._definition.works_units(phase):
+            return list(mine)
         kept = {path for outcome in self._units.outcomes.values() for path in (*outcome.outputs, *outcome.checked)}
         return [path for path in mine if path not in kept]
-
-    def _is_first_run(self, phase: str) -> bool:
-        return self._state.history[phase].iterations == 0
 
     # --- a person -----------------------------------------------------------------------------------------------------
 

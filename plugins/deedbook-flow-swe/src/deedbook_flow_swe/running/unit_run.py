@@ -65,7 +65,7 @@ class UnitProgress:
 
     def undo(self, units: Sequence[str], first: str | None) -> tuple[list[str], str | None]:
         """Forget the units from *first* on, or all; return their names and the commit before them."""
-        start = units.index(first) if first in units else 0
+        start = units.index(first) if first is not None and first in units else 0
         gone = [each for each in units[start:] if each in self.before]
         commit = self.before[gone[0]] if gone else None
         for each in gone:
