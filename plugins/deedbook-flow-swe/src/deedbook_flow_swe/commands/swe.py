@@ -12,6 +12,7 @@ from .context import context
 from .files import lint, listing, show
 from .metrics import metrics
 from .routing import routing
+from .tasks import add, resume, run, status
 
 SECTION: Final = "Workspace"
 
@@ -22,5 +23,5 @@ def command() -> None:
     """List, show, check and run pipelines of phases."""
 
 
-for each in (listing, show, lint, context, metrics, routing, agent):
+for each in (listing, show, lint, context, add, run, status, resume, metrics, routing, agent):
     command.add_command(each)
