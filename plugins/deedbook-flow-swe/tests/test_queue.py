@@ -4,13 +4,13 @@ import json
 import threading
 
 import pytest
+from pipelines import definition_of
 from shop import FIRST, SECOND, Shop, build, check, outline
 
 from deedbook.format.errors import DeedbookError
 from deedbook_flow_swe.running.board import read_rows
 from deedbook_flow_swe.running.runner import PipelineRunner
 from deedbook_flow_swe.running.task_queue import TaskQueue, parse_line
-from pipelines import definition_of
 
 PAGE = "shared/queue.md"
 
@@ -41,7 +41,11 @@ class Desk:
 
     def run(self, jobs=1, **options):
         runner = PipelineRunner(
-            kernel=self.kernel, definition=self.definition, principal=self.session.principal, queue=self.queue, **options
+            kernel=self.kernel,
+            definition=self.definition,
+            principal=self.session.principal,
+            queue=self.queue,
+            **options,
         )
         return runner.run(self.queue.list_waiting(), jobs)
 

@@ -10,9 +10,7 @@ _TESTS = ("pytest", "coverage", "json")
 _FINDINGS = {"ruff": "lint", "secrets": "secrets"}
 
 
-def collect_facts(
-    contract: Contract, checks: Mapping[str, Any], criteria: Sequence[Object] = ()
-) -> dict[str, Any]:
+def collect_facts(contract: Contract, checks: Mapping[str, Any], criteria: Sequence[Object] = ()) -> dict[str, Any]:
     """Return the facts (`events.FACTS`) in the results of the commands of *contract*; *criteria* are the task's."""
     facts: dict[str, Any] = {}
     for rule in contract.commands:

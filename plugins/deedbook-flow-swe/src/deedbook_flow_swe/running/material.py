@@ -105,7 +105,9 @@ class TaskMaterial:
         results = (rule.command.writes for contract in phases for rule in contract.commands if rule.command)
         return any(overlap(path, each) for each in (*made, *gates, *results))
 
-    def write(self, run: Run, texts: Mapping[str, str], expected: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    def write(
+        self, run: Run, texts: Mapping[str, str], expected: Mapping[str, str | None] | None = None
+    ) -> dict[str, str]:
         """Write files as the runner, and return their digests; *expected* has what each has to hold before."""
         known = expected or {}
         paths = list(texts)
@@ -133,9 +135,7 @@ class TaskMaterial:
         """Return what the result of a command says, in the form of its schema; raises `ValueError`."""
         return parse_result(command, result, task=self.id, unit=unit, criteria=self.criteria)
 
-    def describe_work(
-        self, run: Run, contract: Contract, unit: Object | None, returned: File | None, persona: str
-    ) -> PhaseWork:
+    def describe_work(self, run: Run, unit: Object | None, returned: File | None, persona: str) -> PhaseWork:
         """Return what a prompt is made for; the code of a unit is read by the runner, in *run*."""
         name = None if unit is None else str(unit["id"])
         added = [*([returned] if returned else []), *(self._read_slice(run, unit) if unit is not None else [])]
@@ -169,4 +169,3 @@ class TaskMaterial:
 
 _MOST_SLICE: Final = 65_536
 """The most bytes of code that a prompt may have; the budget of tokens is usually smaller."""
-

@@ -91,4 +91,3 @@ class Publisher:
         for name, digest in sorted(edited.items()):
             payload = {"task_id": material.id, "path": material.path(name), "found": digest, "expected": wanted[name]}
             self.run.record(RENDERING_EDITED, payload)
-

@@ -86,7 +86,9 @@ class TaskQueue:
         """Return the tasks of this principal that nobody has begun, oldest first."""
         begun = {row.task_id for row in self.list_begun()}
         ready = (each for each in self._tasks.list_all() if each.ability == self._ability and each.state == "ready")
-        found = [QueuedTask(id=str(task["id"]), entry=each.id, task=task) for each in ready if (task := _read_task(each))]
+        found = [
+            QueuedTask(id=str(task["id"]), entry=each.id, task=task) for each in ready if (task := _read_task(each))
+        ]
         return [each for each in found if each.id not in begun]
 
     def list_begun(self) -> list[TaskRow]:
@@ -186,4 +188,3 @@ def _read_task(task: Task) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         return {}
     return found if isinstance(found, dict) and "id" in found else {}
-
