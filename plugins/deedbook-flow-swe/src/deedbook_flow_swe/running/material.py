@@ -12,8 +12,10 @@ from deedbook import Failed, Json, Object, Run
 from deedbook_flow_swe.context import ContextFile, PhaseWork
 from deedbook_flow_swe.contract import WORKTREE, Command, Contract
 from deedbook_flow_swe.definition import Definition
+from deedbook_flow_swe.events import TASK_STARTED
 from deedbook_flow_swe.globs import overlap
 from deedbook_flow_swe.learning.routing import RoutingPolicy, TierChoice, choose
+from deedbook_flow_swe.task_record import TaskRecord
 
 from .agents import PhaseAgent
 from .blocks import Block, Blocked
@@ -32,7 +34,8 @@ class TaskMaterial:
 
     *approved* has the digest of each file that a gate approved, or that the runner wrote, by path. *files* has the
     files of each phase, which a rollback supersedes. *outputs* are the values of the outputs of each phase,
-    *criteria* are those of the task, each with its test, *routing* is the policy that was in force when the task began.
+    *criteria* are those of the task, each with its test. *record* is what its events say, *time* that of the last one.
+    *routing* is the policy that was in force when the task began.
     """
 
     definition: Definition
@@ -44,6 +47,8 @@ class TaskMaterial:
     outputs: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     units: Sequence[Object] = ()
     criteria: Sequence[Object] = ()
+    record: TaskRecord | None = None
+    time: str = ""
     routing: RoutingPolicy | None = None
     rollbacks: dict[str, int] = attrs.field(factory=dict)
     findings: tuple[str, ...] = ()
@@ -90,6 +95,20 @@ class TaskMaterial:
     def worktree(self) -> str:
         """The folder of the task's copy of the repository, from the workspace's root."""
         return self.path(f"tasks/{self.id}/worktree")
+
+    def note(self, run: Run, event: str, payload: Object, *, learned: bool = False) -> None:
+        """Record an event about the task in *run*, and in its `TaskRecord` unless it was *learned* before."""
+        full = {"task_id": self.id, **payload}
+        run.record(event, full)
+        if not learned:
+            self.learn(event, full)
+
+    def learn(self, event: str, payload: Object) -> None:
+        """Apply an event to the record from which rewards and metrics are computed."""
+        if event == TASK_STARTED:
+            self.record = TaskRecord.begin(payload, self.time, self.run.session)
+        elif self.record is not None:
+            self.record.apply(event, {"task_id": self.id, **payload}, self.time)
 
     def book(self, contract: Contract) -> RuleBook:
         """Return the compiled rules of *contract*."""

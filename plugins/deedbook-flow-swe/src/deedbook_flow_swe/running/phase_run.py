@@ -126,6 +126,7 @@ class PhaseRun:
         except Failed as failure:
             if failure.lost or failure.code not in _UNREADABLE:
                 raise
+            self._material.learn("tool.error", {"code": failure.code})
             raise Blocked(self._blame("input", f"{failure.code}: {failure}", place=_place_of(failure))) from None
         return {each["path"]: File(each["path"], each["text"], each["digest"]) for each in found["files"]}
 
@@ -233,8 +234,10 @@ class PhaseRun:
         added = tuple(each for each in work.added if each.path not in files)
         work = attrs.evolve(work, added=added, persona=role.instructions)
         context = assemble(self._material.definition, self._contract, work, shown, _without_persona(count, role))
-        run.record(CONTEXT_ASSEMBLED, {**where, **_describe_context(context)})
-        run.record(MODEL_CHOSEN, {**where, "tier": choice.tier, "rule": choice.rule, "reason": choice.reason})
+        self._material.note(run, CONTEXT_ASSEMBLED, {**where, **_describe_context(context)})
+        self._material.note(
+            run, MODEL_CHOSEN, {**where, "tier": choice.tier, "rule": choice.rule, "reason": choice.reason}
+        )
         if not context.fits:
             why = f"the prompt has {context.tokens} tokens ({context.counted}), and the budget is {context.budget}"
             raise Blocked(self._blame("input", why, rule="budget"))
@@ -275,10 +278,11 @@ class PhaseRun:
 
     def _record_denial(self, run: Run, ability: str, code: str, reason: str) -> None:
         """Record a denied call below the branch, with phase, unit and agent."""
-        run.record(
+        self._material.learn("tool.denied", {"code": code})
+        self._material.note(
+            run,
             DENIED,
             {
-                "task_id": self._material.id,
                 "phase": self._contract.phase,
                 "iteration": self._iteration,
                 "unit": self._unit_id,
@@ -361,7 +365,7 @@ class PhaseRun:
         return fill(path, self._values)
 
     def _record(self, event: str, payload: Mapping[str, Any]) -> None:
-        self._run.record(event, {"task_id": self._material.id, **payload})
+        self._material.note(self._run, event, payload)
 
     def _blame(
         self, by: str, reason: str, *, rule: str | None = None, place: str | None = None, severity: str | None = None,

@@ -7,6 +7,7 @@ import attrs
 
 from deedbook import Failed, Run
 from deedbook_flow_swe.events import RENDERING_EDITED
+from deedbook_flow_swe.learning.metrics import build_line, render_line
 
 from .files import digest_text
 from .material import TaskMaterial
@@ -29,6 +30,13 @@ class Publisher:
     metrics: list[str] = attrs.field(factory=list)
     _parts: dict[str, str] = attrs.field(factory=dict)
     _meta: str = ""
+
+    def measure(self, phase: str, iteration: int) -> None:
+        """Add a line with the metrics of the task after a run of *phase*."""
+        record = self.material.record
+        if record is not None:
+            line = build_line(record, phase, iteration, self.material.time)
+            self.metrics.append(render_line(line).rstrip("\n"))
 
     def publish(self, state: PipelineState, files: Mapping[str, str]) -> dict[str, str]:
         """Write *files*, the task's page and the shared files; return the digests of *files* by path."""
@@ -89,5 +97,5 @@ class Publisher:
         if found.get(meta, ("", ""))[1] != self._meta:
             edited[meta], wanted[meta] = found.get(meta, ("", ""))[1], self._meta
         for name, digest in sorted(edited.items()):
-            payload = {"task_id": material.id, "path": material.path(name), "found": digest, "expected": wanted[name]}
-            self.run.record(RENDERING_EDITED, payload)
+            payload = {"path": material.path(name), "found": digest, "expected": wanted[name]}
+            material.note(self.run, RENDERING_EDITED, payload)

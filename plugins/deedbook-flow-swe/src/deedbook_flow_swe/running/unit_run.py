@@ -117,7 +117,6 @@ class UnitRuns:
 
     def _record(self, unit: Object, outcome: PhaseOutcome) -> None:
         payload = {
-            "task_id": self._material.id,
             "phase": self._contract.phase,
             "iteration": self._iteration,
             "unit": unit["id"],
@@ -125,7 +124,7 @@ class UnitRuns:
             "outputs": dict(outcome.outputs),
             "facts": dict(outcome.facts),
         }
-        self._run.record(PHASE_COMPLETED, payload)
+        self._material.note(self._run, PHASE_COMPLETED, payload)
 
     def _join(self, outcomes: Sequence[PhaseOutcome], block: Block | None) -> PhaseOutcome:
         """Return one outcome of several units."""
