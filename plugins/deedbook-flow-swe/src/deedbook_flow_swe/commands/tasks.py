@@ -35,7 +35,9 @@ pipeline_option = click.option("--pipeline", metavar="ID", help="The pipeline, i
 @click.option("--tags", default="", help="Tags, separated by commas.")
 @click.option("--project", default=None, help="The repository, a folder of repos/.")
 @click.option("--priority", type=click.Choice(["low", "normal", "high", "urgent"]), default="normal")
-@click.option("--id", "identity", default=None, metavar="ID", help="The id of the task, if it shall have a certain one.")
+@click.option(
+    "--id", "identity", default=None, metavar="ID", help="The id of the task, if it shall have a certain one."
+)
 @click.option("--generated", is_flag=True, help="Mark the task as made up: it is no evidence for rewards.")
 @pipeline_option
 @profile_option
@@ -85,7 +87,7 @@ def add(  # noqa: PLR0913
 @principal_option
 @json_option
 @click.pass_obj
-def run(  # noqa: PLR0913
+def run(
     options: GlobalOptions,
     task: str | None,
     jobs: int,

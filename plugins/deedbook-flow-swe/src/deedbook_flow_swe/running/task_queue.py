@@ -13,8 +13,8 @@ from typing import Any, Final
 import attrs
 
 from deedbook.call.session import Session
-from deedbook.contract import Event
-from deedbook.format.errors import DeedbookError, DomainError, Err, TaskError
+from deedbook.contract import Event, Failed
+from deedbook.format.errors import Err, TaskError, fault
 from deedbook.format.events import new_id
 from deedbook.kernel import Kernel
 from deedbook_flow_swe.definition import PREFIX, Definition
@@ -24,6 +24,7 @@ from deedbook_serve.tasks.views import Task
 
 from .board import QUEUED, TaskRow, read_rows
 from .files import digest_text
+from .intake import build_task, name_task
 
 PAGE: Final = "shared/queue.md"
 _HEAD: Final = """\
@@ -63,16 +64,20 @@ class TaskQueue:
 
     def add(self, members: Mapping[str, Any], *, key: str | None = None) -> str:
         """Add a task with these *members* of ``swe_task_v1``, and return its id; raises `DeedbookError`."""
-        who = self._session.principal.id
-        identity = str(members.get("id") or f"task-{self._session.ledger.now()[:10]}-{new_id()[:8]}")
-        task = {"id": identity, "submitted_by": who, **members}
+        who, now = self._session.principal.id, self._session.ledger.now()
+        identity = str(members.get("id") or name_task(now, new_id()))
+        try:
+            build_task(members, self._definition, identity=identity, now=now, who=who)
+        except Failed as problem:
+            raise TaskError(fault(problem.code, str(problem))) from None
+        task = {"submitted_by": who, **members, "id": identity}
         result = self._tasks.create(self._ability, {"prompt": encode_task(task)}, idempotency_key=key)
         if isinstance(result, Err):
-            raise _error(result.error)
+            raise TaskError(result.error)
         created = result.value
         if created.task is None:
             assert created.unavailable is not None
-            raise _error(created.unavailable)
+            raise TaskError(created.unavailable)
         return str(_read_task(created.task)["id"])
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -81,7 +86,9 @@ class TaskQueue:
         """Return the tasks of this principal that nobody has begun, oldest first."""
         begun = {row.task_id for row in self.list_begun()}
         ready = (each for each in self._tasks.list_all() if each.ability == self._ability and each.state == "ready")
-        found = [QueuedTask(id=str(task["id"]), entry=each.id, task=task) for each in ready if (task := _read_task(each))]
+        found = [
+            QueuedTask(id=str(task["id"]), entry=each.id, task=task) for each in ready if (task := _read_task(each))
+        ]
         return [each for each in found if each.id not in begun]
 
     def list_begun(self) -> list[TaskRow]:
@@ -120,13 +127,14 @@ class TaskQueue:
 
     def _add_line(self, line: str, digest: str, position: int) -> str:
         """Add the task of a line; after a crash, the same line of the same page is the same task."""
-        key = f"swe-queue-{digest_text(f'{digest}:{position}:{line}')}"
-        return self.add({**parse_line(line), "source": "queue"}, key=key)
+        unique = digest_text(f"{digest}:{position}:{line}")
+        members = {**parse_line(line), "id": f"task-{unique[:12]}", "source": "queue"}
+        return self.add(members, key=f"swe-queue-{unique}")
 
     def _call(self, ability: str, args: Mapping[str, Any]) -> Any:
         result = self._session.call(ability, dict(args))
         if isinstance(result, Err):
-            raise _error(result.error)
+            raise TaskError(result.error)
         return result.value
 
 
@@ -180,7 +188,3 @@ def _read_task(task: Task) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         return {}
     return found if isinstance(found, dict) and "id" in found else {}
-
-
-def _error(problem: DomainError) -> DeedbookError:
-    return TaskError(problem)

@@ -143,6 +143,9 @@ class TaskRun:
         mine = self._material.files.setdefault(contract.phase, {})
         mine.update({**outcome.checked, **outcome.outputs})
         self._material.outputs[contract.phase] = dict(outcome.values)
+        criteria = [row for value in outcome.values.values() for row in _find_criteria(value)]
+        if criteria:
+            self._material.criteria = criteria
 
     def _check_units(self, contract: Contract, outcome: PhaseOutcome) -> Block | None:
         """Put the units that *contract* lists in order; return the block if they have none."""
@@ -200,14 +203,14 @@ class TaskRun:
 
     def _block(self, contract: Contract, block: Block) -> None:
         """Record the block, and send the task back, or to a person."""
+        if block.unit not in {str(each["id"]) for each in self._material.units}:
+            block = attrs.evolve(block, unit=None)  # an agent's finding may name anything
         material, iteration = self._material, self._state.iteration
         event = block.as_event(material.id, contract.phase, iteration)
         self._run.record(PHASE_BLOCKED, event)
         self._state, moves = self._state.block(event["issue"], event["reason"])
         to_phase = self._state.phase if moves else None
-        signal = build_signal(
-            block, task=material.id, phase=contract.phase, iteration=iteration, to_phase=to_phase
-        )
+        signal = build_signal(block, task=material.id, phase=contract.phase, iteration=iteration, to_phase=to_phase)
         path, text = fill(contract.rollback.path, material.values(block.unit)), render_signal(signal)
         if moves:
             self._move_back(contract, moves, block.unit, {path: text})
@@ -259,7 +262,7 @@ class TaskRun:
 
     def _undo_units(self, first: str | None) -> None:
         """Take back the units from *first* on, or all."""
-        gone, commit = self._units.undo([str(each["id"]) for each in self._material.units], first)
+        _, commit = self._units.undo([str(each["id"]) for each in self._material.units], first)
         if commit is not None and self._material.repository is not None:
             self._material.repository.reset(commit)
 
@@ -328,11 +331,19 @@ class TaskRun:
         self._run.record(event, {"task_id": self._material.id, **payload})
 
 
+def _find_criteria(value: Any) -> list[Object]:
+    """Return the criteria that an output lists, each with an id and a test."""
+    rows = value.get("criteria") if isinstance(value, dict) else None
+    return [each for each in rows if isinstance(each, dict) and {"id", "test"} <= each.keys()] if rows else []
+
+
 def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) -> None:
     """Take a task through its pipeline in a branch with the skill of the pipeline, and end the context of *run*."""
     context = run.context
     context.clarify({"intent": task["request"], "task_id": task["id"], "schema_version": "v1"})
-    context.plan({"steps": list(_describe_steps(definition)), "risks": [], "needs_advisor": False, "schema_version": "v1"})
+    context.plan(
+        {"steps": list(_describe_steps(definition)), "risks": [], "needs_advisor": False, "schema_version": "v1"}
+    )
     context.begin_execution()
     made: list[TaskRun] = []
 
