@@ -13,6 +13,7 @@ from .files import lint, listing, show
 from .metrics import metrics
 from .prepare import prepare
 from .routing import routing
+from .tasks import add, resume, run, status
 
 SECTION: Final = "Workspace"
 
@@ -23,5 +24,5 @@ def command() -> None:
     """List, show, check and run pipelines of phases."""
 
 
-for each in (listing, show, lint, context, metrics, routing, prepare, agent):
+for each in (listing, show, lint, context, add, run, status, resume, metrics, routing, prepare, agent):
     command.add_command(each)
