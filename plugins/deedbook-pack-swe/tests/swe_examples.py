@@ -1,7 +1,7 @@
 """The example task of this pack: the files of its phases, what the tools said, and what the runner adds.
 
-`artifacts/tasks/task-2026-001` has every file that an agent or a tool gives; `artifacts/repos/textkit` is the repository
-before the change. Gate files, which the runner writes, are made here: the builder ran twice.
+`artifacts/tasks/task-2026-001` has every file that an agent or a tool gives; `artifacts/repos/textkit` is the
+repository before the change. Gate files, which the runner writes, are made here: the builder ran twice.
 """
 
 import json
@@ -31,9 +31,8 @@ GATES = {
     "verification": "PASSED.md",
     "security": "CLEARED.md",
     "integration": "MERGED.md",
-    "retrospective": "APPROVED.md",
 }
-"""The gate file of each phase that lets the task go on."""
+"""The gate files that stand when the retrospective begins."""
 
 
 def definition_of(root: Path) -> Definition:
@@ -61,8 +60,9 @@ def _gate(phase: str, gate: str, found: Mapping[str, str]) -> Any:
     folder = f"tasks/{TASK}/{phase}/"
     outputs = {path: sha256(text.encode()).hexdigest() for path, text in found.items() if path.startswith(folder)}
     contract = {"version": 1, "agent": f"{phase}-agent"}
+    iteration = 2 if phase == "implementation" else 1
     return {
-        "schema_version": "v1", "task_id": TASK, "phase": phase, "unit": None, "iteration": 2 if phase == "implementation" else 1, "gate": gate,
+        "schema_version": "v1", "task_id": TASK, "phase": phase, "unit": None, "iteration": iteration, "gate": gate,
         "contract": contract, "inputs": {}, "outputs": outputs, "rules": [], "approved_by": None, "time": TIME,
     }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The prompt of a phase, made anew from the files that its contract names; pure.
 
-The order of the parts is fixed: the assignment, the persona, the unit, the shown inputs in the contract's order, what the
-runner adds, the skills by name of file, then the other files of the scope in the order of ``include`` and by path.
+The order of the parts is fixed: the assignment, the persona, the unit, the shown inputs in the contract's order, what
+the runner adds, the skills by name of file, then the other files of the scope in the order of ``include`` and by path.
 Skills and other files are optional. If the prompt is over its budget, optional parts are left out from the end of this
 order. If it is still over its budget without them, the phase cannot begin.
 
