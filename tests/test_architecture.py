@@ -264,9 +264,10 @@ ROOMS_OF_FEATURES = {
     "deedbook-policy-standard": ("format.canonical", "format.errors", "format.events", "format.lint", "format.reader",
                                  "format.schema", "contract.facts", "policy.conditions", "policy.gates",
                                  "policy.kinds", "policy.match"),
+    "deedbook-tool-sandbox": ("programs.workers", "workspace.declarations"),
 }  # fmt: skip
 """What first-party distributions may import of the kernel beside its contract: canonical JSON, errors, schemas, and
-the one match grammar, with the facts and tags that policies look at."""
+the one match grammar, with the facts and tags that policies look at. The sandbox is tried by `deedbook doctor`."""
 
 
 def test_plugins_import_only_the_public_contract():

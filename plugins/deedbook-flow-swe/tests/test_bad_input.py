@@ -29,6 +29,7 @@ def run_once(shop, **answers):
 # --- files that the contract does not allow ---------------------------------------------------------------------------
 
 
+@pytest.mark.campaign(keep=4)
 @pytest.mark.parametrize(
     "path",
     [
@@ -64,6 +65,7 @@ def test_denial_of_a_unit_names_the_unit(shop):
 # --- answers that are none --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize("bad", ["no JSON", "{", "[]", "{}", answer({}), answer({"tasks/task-1/check/other.md": "x"})])
 def test_answer_that_is_none_is_told_once_and_then_blocks(shop, bad):
     shop.answers["checker"] = [bad, bad, check()]
@@ -78,6 +80,7 @@ def test_answer_that_is_corrected_blocks_nothing(shop):
     assert "refused" in shop.requests[-1]["messages"][-1]["content"]
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize(
     ("text", "rule"),
     [("---\nfindings: [\n---\n", "malformed"), ("---\nschema_version: v1\n---\n", "report_v1"), ("", "report_v1")],
@@ -113,6 +116,7 @@ def test_result_of_a_command_that_does_not_fit_its_schema_blocks(shop):
 # --- patches ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize(
     "patch",
     [

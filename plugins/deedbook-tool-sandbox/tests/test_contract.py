@@ -5,6 +5,7 @@ from deedbook_testing import Example, ToolContract
 
 class TestSandbox(ToolContract):
     name = "sandbox"
+    rooms = ("deedbook.contract.features", "deedbook.programs.workers", "deedbook.workspace.declarations")
     settings = {"argv": ["python3", "-c", "import sys; print(sys.stdin.read())"], "stdin": "{text}"}
     bad_settings = ({"argv": []}, {"argv": ["true"], "limits": {"seconds": 0}}, {"argv": ["true"], "outputs": ["../x"]})
     ability = {

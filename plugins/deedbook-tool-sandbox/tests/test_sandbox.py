@@ -1,12 +1,8 @@
 """What programs in a sandbox get, and what they cannot get although they try."""
 
 import os
-import shutil
 import socket
-import subprocess
 import sys
-import tempfile
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -14,59 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-import deedbook_tool_sandbox
 from deedbook.format.errors import BindingError
-from deedbook_tool_sandbox.bubblewrap import Bubblewrap
-from deedbook_tool_sandbox.tool import Report, fields
-
-PACKAGE = Path(deedbook_tool_sandbox.__file__).parent
-START = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
-TEXT = {"type": "string"}
-
-
-@pytest.fixture
-def declare(lab):
-    """Declare the ability `it`, which runs a Python program from its argument."""
-    lab.write("src/notes.txt", "from outside\n", system=False)
-    lab.write("src/deep/more.txt", "more\n", system=False)
-    lab.write("data/facts.txt", "facts\n", system=False)
-
-    def write(argv=("python3", "-"), more=None, **settings):
-        entry = {
-            "summary": "Run it.", "handler": {"tool": "sandbox"}, "effects": "none",
-            "with": {"argv": list(argv), "stdin": "{program?}", "code": "src", "data": "data", **settings},
-            "schema_in": {"type": "object", "properties": {"program": TEXT}, "additionalProperties": False},
-            "schema_out": True, **(more or {}),
-        }  # fmt: skip
-        entry["with"] = {name: value for name, value in entry["with"].items() if value is not None}
-        lab.settings(abilities={"it": entry})
-
-    return write
-
-
-@pytest.fixture
-def call(lab, declare):
-    """Run a program with the settings given; return its result."""
-
-    def act(program, **settings):
-        declare(**settings)
-        result = lab.session().call("it", {"program": textwrap.dedent(program)})
-        assert hasattr(result, "value"), result
-        return result.value
-
-    return act
-
-
-@pytest.fixture
-def fails(lab, declare):
-    """Run a program that must fail; return the error."""
-
-    def act(program, **settings):
-        declare(**settings)
-        return lab.session().call("it", {"program": textwrap.dedent(program)}).error
-
-    return act
-
 
 # --- what it gets -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +61,7 @@ def test_environment_is_its_own(call, monkeypatch):
         """
         import os
         print(dict(os.environ))
-        for pid in (1, os.getppid()):
+        for pid in (1, 2):
             try:
                 print(open(f"/proc/{pid}/environ").read())
             except OSError:
@@ -193,8 +137,8 @@ def test_program_has_no_rights_that_it_could_use(call):
         libc = ctypes.CDLL(None)
         print(libc.unshare(0x10000000), libc.unshare(0x20000), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
         print(subprocess.run(["unshare", "-Ur", "true"], stderr=subprocess.PIPE).returncode != 0)
-        print(libc.ptrace(16, 1, 0, 0), libc.ptrace(16, os.getppid(), 0, 0))
-        for pid in (1, os.getppid()):
+        print(libc.ptrace(16, 1, 0, 0), libc.ptrace(16, 2, 0, 0))
+        for pid in (1, 2):
             try:
                 os.kill(pid, 9); print("killed", pid)
             except OSError:
@@ -217,26 +161,53 @@ def test_program_has_no_rights_that_it_could_use(call):
     ]
 
 
-def test_user_outside_is_not_root(lab, declare):
+def test_no_process_of_a_sandbox_is_root_outside(lab, declare):
     mark = uuid4().hex
-    declare(env={"MARK": mark})
-    thread = threading.Thread(target=lambda: lab.session().call("it", {"program": "import time; time.sleep(2)"}))
+    declare(env={"MARK": mark}, limits={"seconds": 3})
+    ended = []
+    thread = threading.Thread(
+        target=lambda: ended.append(lab.session().call("it", {"program": "import time; time.sleep(60)"}))
+    )
     thread.start()
     until = time.monotonic() + 20
-    while not (found := set(uids(mark))) and time.monotonic() < until:
+    while not (found := list(marked(mark))) and time.monotonic() < until:
         time.sleep(0.02)
+    space = os.stat(f"/proc/{found[0]}/ns/pid").st_ino
+    inside = [pid for pid in processes() if _namespace(pid) == space]
+    statuses = [status(pid) for pid in inside]
     thread.join()
-    assert found
-    assert "0" not in found
+    assert len(inside) >= 3  # the first process, the one that keeps the namespaces, and the program
+    nobody = ["65534"] * 4 if os.getuid() == 0 else [str(os.getuid())] * 4
+    assert [each["Uid"].split() for each in statuses] == [nobody] * len(inside)
+    assert {each["Groups"].strip() for each in statuses} == {""} or os.getuid()
+    assert ended[0].error.code == "TOOL_TIMEOUT"
 
 
-def uids(mark):
-    """Yield the user id of each process with *mark* in its environment."""
+def processes():
+    """Yield the id of every process of the machine."""
     for place in Path("/proc").glob("[0-9]*"):
+        yield int(place.name)
+
+
+def status(pid):
+    """Return the lines of a process's status by name."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def _namespace(pid):
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return None
+
+
+def marked(mark):
+    """Yield each process with *mark* in its environment."""
+    for pid in processes():
         try:
-            if mark.encode() in (place / "environ").read_bytes():
-                text = (place / "status").read_text(encoding="utf-8")
-                yield dict(line.split(":", 1) for line in text.splitlines() if ":" in line)["Uid"].split()[0]
+            if mark.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                yield pid
         except OSError:
             continue
 
@@ -259,7 +230,7 @@ def test_fork_bomb_stays_below_its_limit_and_is_gone_afterwards(call):
         env={"MARK": mark},
     )["stdout"]
     assert 10 < int(said) <= 40
-    assert not list(uids(mark))
+    assert not list(marked(mark))
 
 
 def test_four_processes_together_do_not_pass_the_memory_limit(fails):
@@ -331,7 +302,7 @@ def test_program_that_hangs_is_killed_with_what_it_started(fails):
         env={"MARK": mark},
     )
     assert error.code == "TOOL_TIMEOUT"
-    assert not list(uids(mark))
+    assert not list(marked(mark))
 
 
 def test_lying_answer_is_no_report(call):
@@ -361,41 +332,6 @@ def test_code_that_is_too_large_is_refused_and_nothing_runs(fails, lab):
 
 
 # --- limits without control groups ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def launch(tmp_path):
-    """Start the launcher with *given* settings, as on a machine without control groups; return its report."""
-
-    def act(program, user=None, **given):
-        folder = Path(tempfile.mkdtemp(dir="/tmp"))
-        folder.chmod(0o755)
-        shutil.copytree(PACKAGE, folder / PACKAGE.name)
-        found = Bubblewrap.find({"path": "/usr"})
-        settings = {
-            **found.arguments(), "seconds": 20, "bytes": 10_000, "memory": 128 << 20, "cpus": 1, "processes": 40,
-            "workspace": 64 << 20, "tmp": 1 << 20, "data": 1 << 20, "outputs": 0, "degraded": "no",
-            "groups": "/nonexistent", **given,
-        }  # fmt: skip
-        lists = [
-            [found.python, "-c", textwrap.dedent(program)],
-            ["PATH=/usr/bin"],
-            ["processes=40", "bytes=10"],
-            [],
-            [],
-        ]
-        ran = subprocess.run(
-            [found.python, "-I", "-S", "-c", START, str(folder)]
-            + [f"{name}={value}" for name, value in settings.items()]
-            + [f"read={path}" for path in found.read],
-            input=b"".join(map(fields, lists)), capture_output=True, user=user, timeout=60,
-            check=False, cwd="/",
-        )  # fmt: skip
-        shutil.rmtree(folder)
-        assert ran.returncode == 0, ran.stderr
-        return Report(ran.stdout)
-
-    return act
 
 
 def test_memory_is_summed_where_no_group_limits_it(launch):

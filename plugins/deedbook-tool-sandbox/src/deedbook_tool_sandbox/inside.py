@@ -1,36 +1,37 @@
-"""The first program inside the sandbox: ``python -I -S inside.py``, a file of the standard library alone.
+"""The process that enters a sandbox, limits itself, and starts the program: a fork of the launcher.
 
-It unpacks the files that it reads from standard input, limits itself, runs the program, and sends the contents of the
-files that the caller asked for. Bubblewrap has taken away the network and all other files before; here Landlock makes
-everything read-only except for the program's own folders. In a degraded sandbox there is no bubblewrap, and Landlock
-alone limits what the program reaches. Whatever this process says is as trustworthy as the program that it runs.
+Bubblewrap has made the namespaces and the mounts before, and a program of the system keeps them. This process joins
+them, unpacks the files that it reads from standard input, gives up what it may do, and starts the program, which
+inherits all limits. The program cannot see this process: it stays outside the namespace of processes. In a degraded
+sandbox there is no bubblewrap, and Landlock alone limits what the program reaches.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import socket
 import struct
-import sys
+from signal import SIGPIPE, SIGXFSZ
+
+from .system_calls import BIND, NO_DEVICES, NO_SETUID, READ_ONLY, REMOUNT, SystemCalls
 
 TYPE_CHECKING = False  # as typing has it, whose import takes longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Final
+    from typing import Final
 
 SIZE: Final = struct.Struct("!Q")
 """The number of bytes that follow."""
-WRITABLE: Final = ("/workspace", "/tmp")  # noqa: S108 - the sandbox's own
-_NO_NEW_PRIVS, _DUMPABLE = 38, 4
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_VERSION: Final = 1
-_BENEATH: Final = 1
-_READ: Final = 0b1101
-"""Execute, read files, list folders."""
-_OF_FILES: Final = 0b111 | 1 << 14 | 1 << 15
-"""The rights that a rule for one file may have."""
-_RIGHTS: Final = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""The rights to files that each version of Landlock knows."""
+STATUS: Final = struct.Struct("!i")
+FOLDERS: Final = ("/workspace", "/tmp", "/data", "/dev/shm")  # noqa: S108 - the sandbox's own
+"""The folders in memory."""
+_WRITABLE: Final = ("/workspace", "/tmp", "/dev")  # noqa: S108
+_NAMESPACES: Final = ("mnt", "pid", "net", "ipc", "uts", "cgroup")
+_OWN_PROCESSES: Final = 3
+"""Processes of the sandbox itself that count against the limit of its user: this one, the first, and the holder."""
+_MOST_FILES: Final = 1024
+"""Files that a process may have open."""
 
 
 def read(size: int) -> bytes:
@@ -39,7 +40,7 @@ def read(size: int) -> bytes:
     while len(found) < size:
         more = os.read(0, min(size - len(found), 1 << 20))
         if not more:
-            raise EOFError("the files ended early")
+            raise EOFError("the request ended early")
         found += more
     return bytes(found)
 
@@ -50,125 +51,195 @@ def read_fields() -> list[bytes]:
     return read(size).split(b"\0") if size else []
 
 
-def unpack(root: str) -> None:
-    """Write the files below *root*: fields in groups of two (path, size), then the contents in this order."""
-    fields = read_fields()
-    for name, size in zip(fields[::2], fields[1::2], strict=True):
-        path = root + os.fsdecode(name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib imports much
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-        left = int(size)
-        while left:
-            data = read(min(left, 1 << 20))
-            left -= len(data)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(file, view) :]
-        os.close(file)
-
-
-class Landlock:
-    """Landlock by system calls, for which the C library has no functions."""
+class Task:
+    """What one request asks for, up to the contents of the files, which follow on standard input."""
 
     def __init__(self) -> None:
-        import ctypes  # noqa: PLC0415 - after the fork it would be imported in each child
+        self.argv = read_fields()
+        self.env = dict(field.split(b"=", 1) for field in read_fields())
+        self.seconds = float(read_fields()[0])
+        self.outputs = read_fields()
+        self.files = read_fields()
 
-        self._ctypes = ctypes
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.syscall.restype = ctypes.c_long
 
-    def version(self) -> int:
-        """Return the version that the system has; 0 or less where it has none."""
-        return int(self._call(_CREATE_RULESET, None, 0, _VERSION))
+class Confinement:
+    """How a program is confined: limits that are the same for each request to a launcher.
 
-    def protect(self) -> None:
-        """Keep other processes from reading this one's memory and descriptors."""
-        self._libc.prctl(*(self._ctypes.c_ulong(each) for each in (_DUMPABLE, 0, 0, 0, 0)))
+    *readable* are the folders that Landlock lets it read (``/``: bubblewrap has left nothing else), *refusing* is a
+    filter of system calls. *data* limits the memory of a single process where the memory of all is polled, and *most*
+    the bytes of a file that is returned.
+    """
 
-    def restrict(self, writable: Sequence[str], readable: Sequence[str]) -> bool:
-        """Let this process write beneath *writable*, read and execute beneath *readable*, and reach nothing else.
+    def __init__(
+        self,
+        *,
+        system: SystemCalls,
+        readable: Sequence[str],
+        processes: int,
+        data: int,
+        refusing: bytes | None,
+        most: int,
+    ) -> None:
+        self.system = system
+        self.readable = readable
+        self.most = most
+        self._processes = processes
+        self._data = data
+        self._filter = refusing
 
-        It may neither connect by TCP nor signal a process outside, where the system can limit that.
-        """
-        version = self.version()
-        if version < 1:
-            return False
-        rights = _RIGHTS[max(each for each in _RIGHTS if each <= version)]
-        network = 3 if version >= 4 else 0
-        scoped = 3 if version >= 6 else 0
-        fields = struct.pack("@QQQ", rights, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
-        rules = self._call(_CREATE_RULESET, fields, len(fields), 0)
-        if rules < 0:
-            return False
-        allowed = [(path, rights) for path in writable] + [(path, rights & _READ) for path in readable]
-        if not all(self._allow(rules, path, access) for path, access in allowed):
-            return False
-        self._libc.prctl(*(self._ctypes.c_ulong(each) for each in (_NO_NEW_PRIVS, 1, 0, 0, 0)))
-        return self._call(_RESTRICT_SELF, rules, 0) == 0
+    def apply(self, root: str) -> None:
+        """Limit this process and its children to *root*; raises `OSError`."""
+        system = self.system
+        system.drop_capabilities()
+        system.refuse_new_privileges()
+        if not system.restrict_files([root + folder for folder in _WRITABLE], self.readable) and root:
+            raise OSError("Landlock is not available")
+        self.limit(0)
+        if self._filter:
+            system.filter_calls(self._filter)
 
-    def _allow(self, rules: int, path: str, access: int) -> bool:
-        try:
-            folder = os.open(path, os.O_PATH)
-        except OSError:
-            return True  # what is not there needs no rule
-        if not os.path.isdir(folder):  # noqa: PTH112 - a descriptor
-            access &= _OF_FILES
-        try:
-            return self._call(_ADD_RULE, rules, _BENEATH, struct.pack("=Qi", access, folder), 0) == 0
-        finally:
+    def limit(self, pid: int) -> None:
+        """Set the resource limits of the process *pid* (0: this one), in addition to what limits all together."""
+        limits = {
+            resource.RLIMIT_NPROC: self._processes + _OWN_PROCESSES,
+            resource.RLIMIT_NOFILE: _MOST_FILES,
+            resource.RLIMIT_CORE: 0,
+            **({resource.RLIMIT_DATA: self._data} if self._data else {}),
+        }
+        for kind, value in limits.items():
+            resource.prlimit(pid, kind, (value, value))
+
+
+class Inside:
+    """One run.
+
+    *control* leads to the launcher. It gets a mark and the version of Landlock, with descriptors of the folders in
+    memory; then the status; and after its answer the contents of the requested files.
+    """
+
+    def __init__(self, task: Task, confinement: Confinement, control: socket.socket, out: int, err: int) -> None:
+        self._task = task
+        self._confinement = confinement
+        self._control = control
+        self._out, self._err = out, err
+
+    def run(self, sandbox: int | None, root: str) -> None:
+        """Run the program in the namespaces of the process *sandbox*, or else confined to the folder *root*."""
+        self._close_others()
+        system, folders = self._confinement.system, []
+        if sandbox is not None:
+            user = self._enter(sandbox)
+        stdin = self._unpack(root)
+        if sandbox is not None:
+            flags = REMOUNT | BIND | READ_ONLY | NO_SETUID | NO_DEVICES
+            system.mount("none", "/data", None, flags)
+            system.join(user)
+            os.close(user)
+            folders = [os.open(folder, os.O_PATH) for folder in FOLDERS]
+        self._confinement.apply(root)
+        socket.send_fds(self._control, [b"+%c" % system.landlock_version()], folders)
+        for folder in folders:
             os.close(folder)
-
-    def _call(self, number: int, *arguments: Any) -> int:
-        word = self._ctypes.c_ulong
-        given = (word(each) if isinstance(each, int) else each for each in (number, *arguments))
-        return int(self._libc.syscall(*given))
-
-
-def limit(settings: dict[bytes, bytes]) -> None:
-    """Limit this process and its children by resource limits, in addition to what limits them outside."""
-    for name, kind in ((b"processes", resource.RLIMIT_NPROC), (b"address", resource.RLIMIT_AS)):
-        if value := int(settings.get(name, b"0")):
-            resource.setrlimit(kind, (value, value))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def run(argv: list[bytes], env: dict[bytes, bytes], settings: dict[bytes, bytes], landlock: Landlock) -> int:
-    """Run the program and return its status, minus the number of the signal that ended it."""
-    child = os.fork()
-    if child:
-        while True:
-            ended, status = os.waitpid(-1, 0)
-            if ended == child:
-                return os.waitstatus_to_exitcode(status)
-    try:
-        start(argv, env, settings, landlock)
-    finally:
-        os._exit(126)
-    return 126
-
-
-def start(argv: list[bytes], env: dict[bytes, bytes], settings: dict[bytes, bytes], landlock: Landlock) -> None:
-    """Become the program; say on standard error why that fails."""
-    try:
-        root, readable = os.fsdecode(settings[b"root"]), os.fsdecode(settings[b"readable"]).split(":")
-        writable = ("/dev", *(root + folder for folder in WRITABLE))
-        if not landlock.restrict(writable, readable) and root:
-            os.write(2, b"Landlock is not available\n")
-            return
-        limit(settings)
-        os.closerange(3, 4096)
         os.chdir(f"{root}/workspace")
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - starting the program is its purpose
-    except OSError as problem:
-        os.write(2, f"{os.fsdecode(argv[0])} was not started: {problem.strerror or problem}\n".encode())
+        child = self._start(stdin)
+        for fd in (stdin, self._out, self._err, 2):
+            os.close(fd)
+        if child is None:
+            self._control.sendall(STATUS.pack(126))
+        else:
+            _, status = os.waitpid(child, 0)
+            self._control.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+        if self._control.recv(1):
+            self._send(root)
+
+    def _enter(self, sandbox: int) -> int:
+        """Join the namespaces of a process but for its own of users, and return a descriptor of that.
+
+        They belong to a namespace of users above it, in which this process may still mount. The processes that keep the
+        namespaces get the limits of the program, which might otherwise make one of them act for it.
+        """
+        for pid in (sandbox, *children(sandbox)):
+            self._confinement.limit(pid)
+        system, folder = self._confinement.system, f"/proc/{sandbox}/ns"
+        user, *others = [os.open(f"{folder}/{name}", os.O_RDONLY) for name in ("user", *_NAMESPACES)]
+        owner = system.parent_of(user)
+        system.join(owner)
+        for each in others:
+            system.join(each)
+        for each in (owner, *others):
+            os.close(each)
+        return user
+
+    def _close_others(self) -> None:
+        """Close the descriptors of the launcher."""
+        least = 3
+        for kept in sorted((self._out, self._err, self._control.fileno())):
+            os.closerange(least, kept)
+            least = kept + 1
+        os.closerange(least, _MOST_FILES)
+
+    def _unpack(self, root: str) -> int:
+        """Write the files below *root*, in the order of the request; return a descriptor of the program's input."""
+        made = set()
+        files = self._task.files
+        for name, size in zip(files[::2], files[1::2], strict=True):
+            path = root + os.fsdecode(name)
+            folder = path.rpartition("/")[0]
+            if folder not in made:
+                os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - pathlib imports much
+                made.add(folder)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+            _copy(int(size), file)
+            os.close(file)
+        (size,) = SIZE.unpack(read(SIZE.size))
+        stdin = os.memfd_create("stdin")
+        _copy(size, stdin)
+        os.lseek(stdin, 0, os.SEEK_SET)
+        return stdin
+
+    def _start(self, stdin: int) -> int | None:
+        """Start the program; write to its standard error why that fails."""
+        task = self._task
+        places = [task.argv[0]]
+        if b"/" not in task.argv[0]:
+            places = [folder + b"/" + task.argv[0] for folder in task.env[b"PATH"].split(b":")]
+        streams = [(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate((stdin, self._out, self._err))]
+        problem: OSError = FileNotFoundError(2, os.strerror(2))
+        for place in places:
+            try:
+                return os.posix_spawn(
+                    place, task.argv, task.env, file_actions=streams, setsid=True, setsigdef=(SIGPIPE, SIGXFSZ)
+                )
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as other:
+                problem = other
+        text = f"{os.fsdecode(task.argv[0])} was not started: {problem.strerror}\n"
+        os.write(self._err, text.encode(errors="replace"))
+        return None
+
+    def _send(self, root: str) -> None:
+        """Send each requested file: its size plus one and its bytes, or 0 if there is none."""
+        for name in self._task.outputs:
+            data = content(os.fsencode(f"{root}/workspace/") + name, self._confinement.most)
+            self._control.sendall(SIZE.pack(0 if data is None else len(data) + 1) + (data or b""))
 
 
-def send(names: list[bytes], folder: bytes, most: int, to: int) -> None:
-    """Send each file that was asked for: a size and its bytes, or the size of nothing plus one if there is none."""
-    for name in names:
-        data = content(os.path.join(folder, name), most)  # noqa: PTH118
-        os.write(to, SIZE.pack(0 if data is None else len(data) + 1))
-        view = memoryview(data or b"")
+def children(pid: int) -> list[int]:
+    """Return the processes that *pid* started."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:  # noqa: PTH123
+            return [int(each) for each in file.read().split()]
+    except OSError:
+        return []
+
+
+def _copy(size: int, to: int) -> None:
+    """Write the next *size* bytes of standard input."""
+    while size:
+        data = read(min(size, 1 << 20))
+        size -= len(data)
+        view = memoryview(data)
         while view:
             view = view[os.write(to, view) :]
 
@@ -185,27 +256,3 @@ def content(path: bytes, most: int) -> bytes | None:
     with open(file, "rb") as opened:  # noqa: PTH123
         data = opened.read(most + 1)
     return data if len(data) <= most else None
-
-
-def main() -> int:
-    """Do what standard input asks for; the arguments: the descriptor to answer on, a root, what may be read."""
-    answer = int(sys.argv[1])
-    root, readable = sys.argv[2:]
-    argv = read_fields()
-    env = dict(field.split(b"=", 1) for field in read_fields())
-    settings = dict(field.split(b"=", 1) for field in read_fields())
-    settings |= {b"root": os.fsencode(root), b"readable": os.fsencode(readable)}
-    outputs = read_fields()
-    unpack(root)
-    os.set_inheritable(answer, False)
-    landlock = Landlock()
-    landlock.protect()
-    os.write(answer, b"+%c" % max(landlock.version(), 0))
-    status = run(argv, env, settings, landlock)
-    os.write(answer, struct.pack("!i", status))
-    send(outputs, os.fsencode(f"{root}/workspace"), int(settings[b"bytes"]), answer)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

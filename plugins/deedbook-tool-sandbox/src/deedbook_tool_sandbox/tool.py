@@ -1,9 +1,6 @@
 """``tool: sandbox``: one program with copies of files and without network; only its output comes back."""
 
-import struct
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from posixpath import relpath
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,6 +12,7 @@ from deedbook_tool_standard.shapes import strict
 from deedbook_tool_standard.templates import misfits, parse
 
 from .bubblewrap import Bubblewrap
+from .launchers import SIZE, Launchers, Report
 
 MIB: Final = 1 << 20
 DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
@@ -31,12 +29,11 @@ DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """The limits of a program unless the ability sets others."""
 _ENVIRONMENT: Final = MappingProxyType({"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp"})  # noqa: S108 - the sandbox's own
+_NO_COMPILED: Final = MappingProxyType({"PYTHONPYCACHEPREFIX": "/tmp/.pycache"})  # noqa: S108 - the sandbox's own
+"""Keeps Python from the compiled files of an environment, which its digest leaves out."""
 _MOST_FILES: Final = 20_000
 _GRACE: Final = 10.0
 """Seconds that the launcher gets to report, beyond the program's own."""
-_SIZE: Final = struct.Struct("!Q")
-_START: Final = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
-"""Starts the launcher as a module, so that Python need not compile it each time."""
 _WHY: Final = MappingProxyType(
     {
         "time": ("TOOL_TIMEOUT", "did not end within {seconds:g} s; it was killed, with all its processes"),
@@ -129,55 +126,41 @@ class Sandbox:
         self._command = command(settings)
         self._stdin = stdin_of(settings)
         self._folders = {name: parse(settings.get(name, "")) for name in ("code", "data")}
-        self._env = {**_ENVIRONMENT, **settings.get("env", {})}
         self._outputs: Sequence[str] = settings.get("outputs", ())
         self._limits = {**DEFAULTS, **settings.get("limits", {})}
         self._output: str = settings.get("output", "text")
         self._statuses = frozenset(settings.get("statuses", (0,)))
-        self._degraded: bool = settings.get("sandbox") == "degraded"
-        self._bubblewrap = Bubblewrap.find(settings.get("environment"), degraded=self._degraded)
-        self._env["PATH"] = f"{self._bubblewrap.programs}:{self._env['PATH']}"
+        degraded = settings.get("sandbox") == "degraded"
+        found = Bubblewrap.find(settings.get("environment"), degraded=degraded)
+        self._env = {
+            **_ENVIRONMENT,
+            **(_NO_COMPILED if "digest" in settings.get("environment", {}) else {}),
+            **settings.get("env", {}),
+        }
+        self._env["PATH"] = f"{found.programs}:{self._env['PATH']}"
+        self._arguments = launcher_arguments(found, self._limits, degraded=degraded)
+        self._key = "\0".join(["deedbook-tool-sandbox", *self._arguments])
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:
         """Run; ``PROCESS_FAILED``, ``SANDBOX_LIMIT``, ``SANDBOX_REFUSED``, and what `deedbook.contract.Host` raises."""
         seconds = min(ctx.remaining(), self._limits["seconds"])
         if seconds <= 0:
             raise Failed("TOOL_TIMEOUT", "the call was cancelled or its time is up; nothing was started")
-        argv = self._command.fill(args)
-        ran = self._host.run(
-            [sys.executable, "-I", "-S", "-c", _START, str(Path(__file__).parents[1]), *self._arguments(seconds)],
-            stdin=self._request(argv, args),
-            seconds=seconds + _GRACE,
-            limit=(len(self._outputs) + 2) * self._limits["bytes"] + MIB,
+        report = self._host.share(self._key, lambda: Launchers(self._arguments)).ask(
+            self._host.keep,
+            self._request(self._command.fill(args), args, seconds),
+            seconds + _GRACE,
+            (len(self._outputs) + 2) * self._limits["bytes"] + MIB,
         )
-        if ran.status:
-            raise Failed("SANDBOX_REFUSED", f"the sandbox could not be made: {beginning(ran.err)}")
-        return self._result(Report(ran.out), seconds)
+        return self._result(report, seconds)
 
-    def _arguments(self, seconds: float) -> list[str]:
-        limits = self._limits
-        sizes = {name: limits[f"{name}_mb"] * MIB for name in ("memory", "workspace", "tmp", "data")}
-        given = {
-            **self._bubblewrap.arguments(),
-            **sizes,
-            "seconds": seconds,
-            "bytes": limits["bytes"],
-            "cpus": limits["cpus"],
-            "processes": limits["processes"],
-            "outputs": len(self._outputs),
-            "groups": "/sys/fs/cgroup",
-            "degraded": "yes" if self._degraded else "no",
-        }
-        return [f"{name}={value}" for name, value in given.items()] + [f"read={each}" for each in self._bubblewrap.read]
-
-    def _request(self, argv: Sequence[str], args: Object) -> bytes:
-        """Return what `inside` reads: the program, its environment, its settings, the outputs, the files, its input."""
-        limits = self._limits
-        settings = {"processes": limits["processes"], "bytes": limits["bytes"]}
+    def _request(self, argv: Sequence[str], args: Object, seconds: float) -> bytes:
+        """Return what the launcher reads: the program, its environment, its time, the outputs, the files, its input."""
         files, contents = self._files(args)
-        lists = [argv, _pairs(self._env), _pairs(settings), self._outputs, files]
         value: Any = self._stdin.value(args) if self._stdin else None
-        return b"".join([*map(fields, lists), *contents, b"" if value is None else str(value).encode()])
+        return encode_request(
+            argv, self._env, seconds, self._outputs, files, contents, "" if value is None else str(value)
+        )
 
     def _files(self, args: Object) -> tuple[list[str], list[bytes]]:
         names: list[str] = []
@@ -200,10 +183,10 @@ class Sandbox:
         if report.ended in _WHY:
             code, why = _WHY[report.ended]
             raise Failed(code, f"{program} {why.format(**{**self._limits, 'seconds': seconds})}")
-        if not report.begun:
+        if not report.begun:  # also where the launcher refused
             raise Failed("SANDBOX_REFUSED", f"the sandbox could not be made: {beginning(report.err)}")
         if report.status not in self._statuses:
-            raise Failed("PROCESS_FAILED", f"{program} {report.describe_end()}")
+            raise Failed("PROCESS_FAILED", f"{program} {_describe_end(report)}")
         made = FORMS[self._output](report.out, f"the output of {program}")
         outputs = {
             name: FORMS["text"](data, name)
@@ -220,27 +203,17 @@ class Sandbox:
         }
 
 
-class Report:
-    """What the launcher said about one run."""
-
-    def __init__(self, raw: bytes) -> None:
-        parts = []
-        while raw:
-            (size,) = _SIZE.unpack_from(raw)
-            parts.append(raw[_SIZE.size : _SIZE.size + size])
-            raw = raw[_SIZE.size + size :]
-        head, self.out, self.err, *outputs = parts
-        fields = dict(field.split("=", 1) for field in head.decode().split("\0"))
-        self.ended, self.begun, self.status = fields["ended"], fields["begun"] == "yes", int(fields["status"])
-        self.limits = {name[6:]: value for name, value in fields.items() if name.startswith("limit.")}
-        self.outputs = [each[1:] if each[:1] == b"+" else None for each in outputs]
-
-    def describe_end(self) -> str:
-        """Return how the program ended, and the beginning of what it said."""
-        status = self.status
-        how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        said = beginning(self.err) or beginning(self.out)
-        return f"{how}: {said}" if said else how
+def launcher_arguments(found: Bubblewrap, limits: Mapping[str, Any], *, degraded: bool) -> list[str]:
+    """Return the arguments of the launcher: all that is the same for each call of an ability."""
+    sizes = {name: limits[f"{name}_mb"] * MIB for name in ("memory", "workspace", "tmp", "data")}
+    given = {
+        **found.arguments(),
+        **sizes,
+        **{name: limits[name] for name in ("bytes", "cpus", "processes")},
+        "groups": "/sys/fs/cgroup",
+        "degraded": "yes" if degraded else "no",
+    }
+    return [f"{name}={value}" for name, value in given.items()] + [f"read={each}" for each in found.read]
 
 
 def _walk(host: Host, folder: str) -> Iterator[str]:
@@ -251,11 +224,30 @@ def _walk(host: Host, folder: str) -> Iterator[str]:
             yield entry.path
 
 
-def _pairs(values: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={value}" for name, value in values.items()]
+def _describe_end(report: Report) -> str:
+    """Return how a program ended, and the beginning of what it wrote."""
+    status = report.status
+    how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    said = beginning(report.err) or beginning(report.out)
+    return f"{how}: {said}" if said else how
 
 
-def fields(values: Sequence[str]) -> bytes:
-    """Return *values* as `inside` reads them: a size, then the values separated by NUL."""
+def encode_request(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    seconds: float,
+    outputs: Sequence[str],
+    files: Sequence[str],
+    contents: Sequence[bytes],
+    stdin: str,
+) -> bytes:
+    """Return a request to the launcher; *files* are paths and sizes in turn, *contents* in the same order."""
+    lists = (argv, [f"{name}={value}" for name, value in env.items()], [str(seconds)], outputs, files)
+    given = stdin.encode()
+    return b"".join([*map(_fields, lists), *contents, SIZE.pack(len(given)), given])
+
+
+def _fields(values: Sequence[str]) -> bytes:
+    """Return *values* as the launcher reads them: a size, then the values separated by NUL."""
     data = "\0".join(values).encode()
-    return _SIZE.pack(len(data)) + data
+    return SIZE.pack(len(data)) + data

@@ -10,6 +10,8 @@ from deedbook.cli.output import data_command
 from .agent import agent
 from .context import context
 from .files import lint, listing, show
+from .metrics import metrics
+from .routing import routing
 
 SECTION: Final = "Workspace"
 
@@ -20,5 +22,5 @@ def command() -> None:
     """List, show, check and run pipelines of phases."""
 
 
-for each in (listing, show, lint, context, agent):
+for each in (listing, show, lint, context, metrics, routing, agent):
     command.add_command(each)

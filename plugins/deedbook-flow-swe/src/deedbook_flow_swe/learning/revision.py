@@ -117,7 +117,7 @@ def revise(policy: RoutingPolicy, counts: Collection[TierCount]) -> tuple[Object
     known = {(each.phase, each.rule, each.tier): each for each in counts}
     changes = [
         change
-        for phase, rule, tier in _list_rules(policy)
+        for phase, rule, tier in list_rules(policy)
         if (change := _find_change(policy, phase, rule, tier, known)) is not None
     ]
     document: Any = deepcopy(dict(policy.document))
@@ -126,7 +126,7 @@ def revise(policy: RoutingPolicy, counts: Collection[TierCount]) -> tuple[Object
     return document, changes
 
 
-def _list_rules(policy: RoutingPolicy) -> Iterator[tuple[str, str, str]]:
+def list_rules(policy: RoutingPolicy) -> Iterator[tuple[str, str, str]]:
     """Yield phase, rule and tier of everything that a policy decides."""
     for phase, routing in policy.phases.items():
         yield phase, DEFAULT, routing.tier
@@ -194,6 +194,7 @@ def check_revision(payload: Object, records: Iterable[TaskRecord]) -> Iterator[s
         return
     if missing := len(wanted) - len(found):
         yield f"{missing} of the tasks that it names are not recorded"
+        return
     for name in ("from_digest", "counts", "changes", "policy", "to_digest", "generated"):
         if again[name] != payload[name]:
             yield f"its {name} do not follow from its evidence"

@@ -93,7 +93,7 @@ def score_spec_fidelity(record: TaskRecord) -> Score:
         return None
     if not asked <= verified:
         return -1
-    return int(not any(_is_about(block.rule, CRITERIA_RULES) for block in _list_later_blocks(record)))
+    return int(not any(is_about(block.rule, CRITERIA_RULES) for block in _list_later_blocks(record)))
 
 
 def score_architectural_compliance(record: TaskRecord) -> Score:
@@ -101,7 +101,7 @@ def score_architectural_compliance(record: TaskRecord) -> Score:
     reports = [value for _, value in record.reported("architecture")]
     if any(each["violations"] for each in reports) or _has_open_finding(record, ARCHITECTURE_RULES):
         return -1
-    blocks = [block for block in record.blocks if block.is_verified and _is_about(block.rule, ARCHITECTURE_RULES)]
+    blocks = [block for block in record.blocks if block.is_verified and is_about(block.rule, ARCHITECTURE_RULES)]
     if not sum(each["checked"] for each in reports):
         return 0 if blocks else None
     return int(not blocks)
@@ -178,14 +178,14 @@ def _read_criteria(record: TaskRecord) -> tuple[set[str], set[str]]:
     return asked, {each for _, value in record.reported("criteria_verified") for each in value}
 
 
-def _is_about(rule: str | None, subjects: Collection[str]) -> bool:
+def is_about(rule: str | None, subjects: Collection[str]) -> bool:
     """Return whether the id of a rule begins with one of the words *subjects*."""
     words = (rule or "").replace("/", "-").replace("_", "-").replace(".", "-").split("-")
     return words[0] in subjects
 
 
 def _has_open_finding(record: TaskRecord, subjects: Collection[str]) -> bool:
-    return any(_is_about(each["rule"], subjects) for _, value in record.reported("findings") for each in value)
+    return any(is_about(each["rule"], subjects) for _, value in record.reported("findings") for each in value)
 
 
 def _list_later_blocks(record: TaskRecord) -> Iterator[Block]:

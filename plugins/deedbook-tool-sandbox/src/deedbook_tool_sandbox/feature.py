@@ -1,0 +1,22 @@
+"""The feature `sandbox`: checks for `deedbook doctor` how well this machine can isolate programs."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from deedbook.contract.features import featureimpl
+
+if TYPE_CHECKING:
+    from deedbook.contract.features import Check
+    from deedbook.workspace.declarations import Workspace
+
+
+class SandboxCheck:
+    """Checks bubblewrap and the limits of a sandbox."""
+
+    @featureimpl
+    def examine(self, workspace: "Workspace") -> "Iterator[Check]":
+        """Return the checks of the sandbox."""
+        from .doctor import check_sandbox
+
+        used = any(ability.handler.get("tool") == "sandbox" for ability in workspace.abilities.values())
+        return check_sandbox(needed=used)
