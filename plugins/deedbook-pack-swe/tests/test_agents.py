@@ -23,6 +23,12 @@ BUDGETS = {
 """The tokens of each phase's prompt."""
 RESULTS = ("unit-tests.json", "integration-tests.json", "lint.json", "secrets-scan.json", "regression-results.json")
 """What the runner writes before the agent of the same phase is asked."""
+NEEDED = {
+    "verification": "unit-tests.json",
+    "security": "secrets-scan.json",
+    "integration": "regression-results.json",
+}
+"""The result that the agent of a phase has to see."""
 
 
 def persona_of(agent):

@@ -1,4 +1,4 @@
-"""The pack is data only, it can be used, and its policies are tested; what tools said of the example is what they say."""
+"""The pack is data only, it can be used, and its policies are tested; the example is what tools report."""
 
 import json
 import os
