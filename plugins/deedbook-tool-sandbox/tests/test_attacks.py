@@ -268,6 +268,21 @@ def test_next_run_finds_nothing_of_the_last_one(lab, declare):
     assert second["stdout"] == "[]\n['1', '2', '3']\n"
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="has the numbers of system calls of x86_64")
+def test_next_run_has_no_keys_of_the_last_one(lab, declare):
+    declare(argv=["python3", "-"])
+    program = """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        print(libc.syscall(250, 10, -3, b"user", b"mark", 0) > 0)
+        libc.syscall(248, b"user", b"mark", b"secret", 6, -3)
+        print(libc.syscall(250, 10, -3, b"user", b"mark", 0) > 0)
+    """
+    with lab.session() as session:
+        said = [run(session, program)["stdout"].split() for _ in range(2)]
+    assert said[0][0] == said[1][0] == "False"
+
+
 def test_launcher_is_kept_and_replaced_if_it_was_killed(lab, declare):
     declare(argv=["python3", "-"])
     with lab.session() as session:
