@@ -33,6 +33,7 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "commands": "the command line as whole processes, installed from wheels, beside the imports it needs",
         "abilities": "opening a workspace of 10,000 abilities, beside reading its charter",
         "workflows": "opening a workspace of 500 workflow files, beside reading its charter and its files",
+        "cards": "opening a workspace of 500 agents with cards, beside one without, and finding agents by their cards",
         "cycles": "a cycle of 8 phases and 24 passes of personas, beside the bare passes",
         "workers": "programs asked while they are kept, or run once, beside starting them",
         "sandbox": "a program in the sandbox, beside the same program under the supervisor alone",

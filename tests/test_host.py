@@ -291,6 +291,32 @@ def test_replace_never_writes_where_tools_must_not(host: WorkspaceHost, root: Pa
     assert everything() == before
 
 
+def test_remove_removes_a_file_that_is_as_expected(host: WorkspaceHost, root: Path) -> None:
+    host.remove("./a.txt", expected=digest(b"a"))
+    assert not (root / "a.txt").exists()
+
+
+@pytest.mark.parametrize("expected", ["", digest(b"other"), None], ids=["absent", "other", "none"])
+def test_remove_leaves_a_file_that_is_not_as_expected(host: WorkspaceHost, root: Path, expected: Any) -> None:
+    with refused("WRITE_CONFLICT", match="^'a.txt'"):
+        host.remove("a.txt", expected=expected)
+    assert (root / "a.txt").read_bytes() == b"a"
+
+
+@pytest.mark.parametrize("path", ["b.txt", "nowhere/x.txt"])
+def test_remove_of_a_file_that_is_gone_is_a_conflict(host: WorkspaceHost, path: str) -> None:
+    with refused("WRITE_CONFLICT", match="does not exist"):
+        host.remove(path, expected=digest(b"old"))
+
+
+@pytest.mark.parametrize("path", [".system/x", ".GIT/config", ".env", "../x", "link/x", "pipe", "hard.txt", "src", ""])
+def test_remove_removes_nothing_where_tools_must_not_write(host: WorkspaceHost, root: Path, path: str) -> None:
+    before = sorted(root.parent.rglob("*"))
+    with refused():
+        host.remove(path, expected=digest(b"a"))
+    assert sorted(root.parent.rglob("*")) == before
+
+
 @pytest.mark.parametrize("path", [".github/ci.yml", ".gitignore", "gitx", "system/x", "src/env"])
 def test_replace_writes_to_names_that_only_look_alike(host: WorkspaceHost, root: Path, path: str) -> None:
     present = (root / path).read_bytes() if (root / path).exists() else None

@@ -78,12 +78,14 @@ NO_EFFECT = {
     },
     FlowRun: {"invoke": "calls the flow, for the door"},
     RunCalls: {
+        "tiers": "reads the charter",
         "agent": "records a hand-over",
         "answer": "records the state of the run",
         "read_context": "reads the state of a run",
         "outcomes": "reads the record",
         "abilities": "reads the charter",
         "skills": "reads the charter",
+        "agents": "reads the charter",
         "subjects": "reads the charter",
         "start_skill": "asks hooks, and records their answers",
         "decide": "asks a policy, and records its answer",
@@ -109,6 +111,7 @@ NO_EFFECT = {
         "state": "is a path",
     },
     RoleAgent: {
+        "count_tokens": "computes and records a number; docs/decisions/0104-tokens-are-counted-without-the-network.md",
         "message": "parses text",
         "tools": "reads the charter",
         "role": "is a name",

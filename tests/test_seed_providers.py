@@ -60,7 +60,6 @@ def bench(request, tmp_path, monkeypatch):
     lab = Lab(tmp_path / "workspace")
     settings = {"base_url": protocol.address(server.url), "key": "vendor"}
     provider, _, api = request.param.partition("-")
-    settings |= {"retries": 0} if provider == "openai" else {}
     settings |= {"api": api} if api else {}
     model = {"provider": provider, "model": "model-x", "timeout_ms": 60_000, "with": settings}
     lab.settings(secrets=SECRETS, profile="lab", profiles={"lab": {"models": {"standard": model}}})

@@ -146,12 +146,18 @@ class CallCtx:
     def call(self, ability: str, args: Object) -> Json:
         """Use another ability through the door, as a child of this call."""
         work = self._work
-        return value_of(work.door.call(self._caller(), ability, dict(args), work.ticket.span))
+        return value_of(work.door.call(self._caller(), ability, self._complete_args(ability, args), work.ticket.span))
 
     async def acall(self, ability: str, args: Object) -> Json:
         """Act like `call`, from a coroutine."""
-        work = self._work
-        return value_of(await work.door.acall(self._caller(), ability, dict(args), work.ticket.span))
+        work, full = self._work, self._complete_args(ability, args)
+        return value_of(await work.door.acall(self._caller(), ability, full, work.ticket.span))
+
+    def _complete_args(self, ability: str, args: Object) -> dict[str, Any]:
+        """Return *args*; a request to a model names it as its tier does, unless it names one itself."""
+        tiers = self._work.door.bindings.tiers
+        tier = ability.removeprefix("model/")
+        return {"model": tiers[tier], **args} if tier != ability and tier in tiers else dict(args)
 
     def _caller(self) -> Caller:
         return self._work.tool()
@@ -183,4 +189,4 @@ def failure(result: Err) -> Failed:
     """Return a domain failure as the exception that plugins know."""
     error = result.error
     lost = error.code == "OUTCOME_UNKNOWN" or result.details.get("outcome") == "unknown"
-    return Failed(error.code, error.message, retryable=error.retryable, lost=lost)
+    return Failed(error.code, error.message, retryable=error.retryable, retry_after=error.retry_after, lost=lost)

@@ -203,7 +203,9 @@ def _own_failure(problem: Failed, mask: Callable[[str], str]) -> DomainError:
     """Return a handler's own failure; a subclass may have forgotten to set the attributes of `Failed`."""
     code, retryable = getattr(problem, "code", None), getattr(problem, "retryable", False)
     message = describe(problem, mask).removeprefix(f"{type(problem).__name__}: ")
-    return fault(code if type(code) is str and code else "TOOL_ERROR", message, retryable=retryable is True)
+    wait: Any = getattr(problem, "retry_after", None)
+    error = fault(code if type(code) is str and code else "TOOL_ERROR", message, retryable=retryable is True)
+    return attrs.evolve(error, retry_after=wait) if type(wait) in (int, float) and 0 <= wait < float("inf") else error
 
 
 def reconcile(bound: BoundAbility, args: Any, idempotency_key: str) -> Ok[Json] | None:

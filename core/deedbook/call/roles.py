@@ -49,8 +49,7 @@ class RoleAgent:
         estimated = _estimate_tokens(full)
 
         def count() -> Json:
-            bound = self._work.door.bindings.find(ability)
-            tokens = bound.handler.count_tokens(full) if bound and isinstance(bound.handler, Completion) else None
+            tokens = self._count(ability, full)
             if tokens is None:
                 return {"tokens": estimated, "by": "estimate"}
             return {"tokens": tokens, "by": "provider"}
@@ -107,6 +106,14 @@ class RoleAgent:
             "skill": _card(skill) if skill else None,
             "schema_version": "v2",
         }
+
+    def _count(self, ability: str, request: dict[str, Any]) -> int | None:
+        """Return the provider's own count; a model that asks others is counted as the first of them."""
+        bindings = self._work.door.bindings
+        for first in (bindings.entry_of(ability) or {"uses": ()})["uses"][:1]:
+            ability, request = first, {**request, "model": bindings.tiers[first.partition("/")[2]]}
+        bound = bindings.find(ability)
+        return bound.handler.count_tokens(request) if bound and isinstance(bound.handler, Completion) else None
 
     def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:
         errors = [{"path": text(each.path), "message": text(each.message)} for each in found[:20]]

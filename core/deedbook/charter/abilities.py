@@ -9,12 +9,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contract import PATHS, AbilityDeclaration, Object
+from deedbook.contract.pointers import find_value
 from deedbook.format.errors import describe
 from deedbook.policy.bound import RUN_REFERENCE
 from deedbook.policy.conditions import glob_test, too_large
 from deedbook.policy.kinds import KIND_OF_TOOL, KINDS
 from deedbook.policy.match import EFFECTS
-from deedbook.workspace.declarations import AbilitySource, Profile, Workspace
+from deedbook.workspace.declarations import AbilitySource, ModelSource, Profile, Workspace
 
 from .linker import Linker, LoadedPlugin, Locator, accepts_everything, declaration_place, locator, profile_place
 from .narrowing import Widening, widenings
@@ -121,7 +122,8 @@ class AbilityCompiler:
                     **self._plugin_part(linked, model.settings, _inside(f"{place}.with")),
                     "summary": f"{model.model} by {model.provider}",
                     "timeout_ms": model.timeout_ms,
-                    **{name: [] for name in ("tags", "uses", "scopes", "intents", "paths", "policies")},
+                    "uses": self._tiers(model, linked, place),
+                    **{name: [] for name in ("tags", "scopes", "intents", "paths", "policies")},
                     "big_integers": False,
                     "hooks": {},
                     "schema_in": None,
@@ -129,6 +131,19 @@ class AbilityCompiler:
                     "place": place,
                 }
         return made
+
+    def _tiers(self, model: ModelSource, linked: LoadedPlugin, place: str) -> list[str]:
+        """Return the models that a model asks by its settings, in their order; these ask no others."""
+        pointer, models = linked.spec.tiers, self._profile.models
+        named = find_value(model.settings, pointer, ()) if pointer is not None else ()
+        names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+        for index, name in enumerate(names):
+            where = f"{place}.with{pointer}/{index}"
+            if self._linker.check_name("tier", name, models, where):
+                other = self._linker.link("provider", models[name].provider, where)
+                if other is not None and other.spec.tiers is not None:
+                    self._linker.refuse("BINDING_INVALID", f"tier {name!r} asks other tiers itself; name these", where)
+        return [f"model/{name}" for name in names]
 
     def _plugin_part(self, linked: LoadedPlugin, settings: Object, where: Locator) -> dict[str, Any]:
         """Return the part of an entry that comes from the plugin."""

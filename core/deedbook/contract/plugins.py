@@ -70,7 +70,8 @@ class HandlerSpec:
     types that a flow records with `Run.record`; their names begin with ``x.`` and the plugin's name (``x.my_flow.seen``
     for ``my-flow``). *files* says which files the handler itself reaches: only those that it opens with its `Host`
     (``host``), those, and programs that it confines to them (``sandbox``), or ``none``. Without it, a call whose files
-    are limited (`flow.Limits`) cannot use the handler.
+    are limited (`flow.Limits`) cannot use the handler. *tiers* is for a provider that asks other models of its profile:
+    the JSON pointer into its settings to the list of their tiers. Its calls may use these models and nothing else.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -83,6 +84,7 @@ class HandlerSpec:
     check_skill: "Callable[[Skill], Iterable[tuple[str, str]]] | None" = None
     records: Mapping[str, EventType] = attrs.field(factory=dict)
     files: Files | None = None
+    tiers: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -232,15 +234,24 @@ class Failed(Exception):  # noqa: N818 - the field's term for a handler's own fa
     """A handler's own failure: recorded as the call's error with *code*; any other exception is ``TOOL_ERROR``.
 
     *lost*: it is unknown whether the work was done; if the ability has effects, the recorded outcome is ``unknown``.
-    A nested call whose outcome is unknown raises it with *lost* set.
+    A nested call whose outcome is unknown raises it with *lost* set. *retryable*: the same call may succeed later,
+    after *retry_after* seconds if that is known.
     *source*: the file of the skill that a loader cannot read; without it, the whole loader has failed.
     """
 
     def __init__(
-        self, code: str, message: str, *, retryable: bool = False, lost: bool = False, source: str = ""
+        self,
+        code: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        lost: bool = False,
+        source: str = "",
     ) -> None:
         super().__init__(message)
         self.code, self.retryable, self.lost, self.source = code, retryable, lost, source
+        self.retry_after = retry_after
 
 
 class Secret(Protocol):
@@ -356,6 +367,9 @@ class Host(Protocol):
         `Failed` with ``WRITE_CONFLICT``. The workspace's ``.system``, ``.git``, ``.env`` and state are refused.
         """
 
+    def remove(self, path: str, *, expected: str) -> None:
+        """Remove a file whose content has the SHA-256 *expected*; refuses what `replace` refuses."""
+
     def schema(self, name: str) -> Object:
         """Return a copy of the kernel's schema of that id, for a model; raises `Failed` (``SCHEMA_UNKNOWN``)."""
 
@@ -405,7 +419,10 @@ class Ctx(Protocol):
         """Show *delta* to the caller; it never enters the ledger."""
 
     def call(self, ability: str, args: Object) -> Json:
-        """Use another ability through the same door, as a child of this call; raises `Failed`."""
+        """Use another ability through the same door, as a child of this call; raises `Failed`.
+
+        In a request to a model, *model* may be left out: its tier has the name.
+        """
 
     async def acall(self, ability: str, args: Object) -> Json:
         """Do what `call` does, from a coroutine."""
@@ -432,7 +449,7 @@ class TokenCounter(Handler, Protocol):
         """Return how many tokens of a ``completion_request_v2`` the model would read; ``None`` if it cannot tell.
 
         The method must be quick and must not use the network: it passes no door. After an exception, and for any other
-        answer, the kernel estimates the number.
+        answer, the kernel estimates the number. A provider with `HandlerSpec.tiers` is counted as the first of these.
         """
 
 

@@ -197,7 +197,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
 class DomainError:
     """A failure as a value: *kind* groups it, *code* names it, *message* is for people.
 
-    *place* is the location (``file:line:column``, a JSON path, a plugin and its distribution) and part of `str`.
+    *place* is the location (``file:line:column``, a JSON path, a plugin and its distribution) and part of `str`. If it
+    is *retryable*, *retry_after* is the number of seconds to wait before, as far as it is known.
     """
 
     kind: str
@@ -205,6 +206,7 @@ class DomainError:
     message: str
     retryable: bool = False
     place: str | None = None
+    retry_after: float | None = None
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -175,12 +175,25 @@ class Folder:
         with self._translate_errors(path), self._hold(_parts(path), create=_PRIVATE):
             pass
 
-    def remove(self, path: str, *, sync: bool = True) -> None:
-        """Remove a file, or a link itself, and, with *sync*, sync its folder."""
-        with self._translate_errors(path), self._above(path) as (folder, name):
-            os.unlink(name, dir_fd=folder)
-            if sync:
-                os.fsync(folder)
+    def remove(self, path: str, *, expected: str | None = None, sync: bool = True) -> None:
+        """Remove a file, or a link itself, and, with *sync*, sync its folder.
+
+        With *expected*, the SHA-256 of the present content, a file with other content raises `Conflict`, and a link is
+        refused.
+        """
+        place = self._place(path)
+        try:
+            with self._translate_errors(path), self._above(path) as (folder, name), ExitStack() as held:
+                if expected is not None:
+                    held.enter_context(_locked(folder, place))
+                    _expect(folder, name, expected, place)
+                os.unlink(name, dir_fd=folder)
+                if sync:
+                    os.fsync(folder)
+        except FileNotFoundError:
+            if expected:
+                raise _conflict(place, "", expected) from None
+            raise
 
     @contextmanager
     def hold(self, path: str = "") -> Iterator[int]:

@@ -210,16 +210,20 @@ class WorkspaceHost:
 
     def replace(self, path: str, data: bytes, *, expected: str) -> str:
         """Write a whole file atomically, if its content is still *expected*."""
-        place = self._reach(path)
-        self._check_limits("write", place)
-        for part in place.split("/"):
-            if fold_path(part) in NEVER_WRITTEN:
-                raise Failed("PATH_REFUSED", f"{place!r}: tools never write at or below {part}")
+        place = self._reach_for_writing(path)
         if type(expected) is not str:
             why = 'expected must be the SHA-256 of the present content, or "" for a file that must not exist'
             raise Failed("WRITE_CONFLICT", f"{place!r}: {why}")
         with _translate_errors(place):
             return self._folder.replace(place, data, expected=expected, mode=0o644)
+
+    def remove(self, path: str, *, expected: str) -> None:
+        """Remove a file, if its content is still *expected*."""
+        place = self._reach_for_writing(path)
+        if type(expected) is not str or not expected:
+            raise Failed("WRITE_CONFLICT", f"{place!r}: expected must be the SHA-256 of the present content")
+        with _translate_errors(place):
+            self._folder.remove(place, expected=expected)
 
     def schema(self, name: str) -> dict[str, Any]:
         """Return a copy of the kernel's schema of that id."""
@@ -316,6 +320,15 @@ class WorkspaceHost:
             raise Failed("PATH_REFUSED", f"{path[:200]!r} {why}")
         return place
 
+    def _reach_for_writing(self, path: str) -> str:
+        """Return *path*, normalised; raises `Failed` if a plugin may not change it."""
+        place = self._reach(path)
+        self._check_limits("write", place)
+        for part in place.split("/"):
+            if fold_path(part) in NEVER_WRITTEN:
+                raise Failed("PATH_REFUSED", f"{place!r}: tools never write at or below {part}")
+        return place
+
     def _refusal(self, place: str, *, folder: bool) -> str | None:
         """Return why *place* may not be reached, or ``None``; a folder may also contain a root."""
         if place == ".." or place.startswith(("../", "/")):
@@ -338,6 +351,10 @@ class ReadingHost(WorkspaceHost):
     def replace(self, path: str, data: bytes, *, expected: str) -> str:  # noqa: ARG002 - every write is refused
         """Refuse the write."""
         raise Failed("PATH_REFUSED", f"{path[:200]!r}: nothing is written while calls are judged")
+
+    def remove(self, path: str, *, expected: str) -> None:  # noqa: ARG002 - every removal is refused
+        """Refuse the removal."""
+        raise Failed("PATH_REFUSED", f"{path[:200]!r}: nothing is removed while calls are judged")
 
 
 def hidden_folders(root: Path, state: Path) -> list[str]:

@@ -16,6 +16,7 @@ import attrs
 from deedbook.contract import Effects, EventType, Files, GateSpec, HandlerSpec, Subject
 from deedbook.contract.features import FeatureSpec
 from deedbook.contract.lifecycle import Lifecycle
+from deedbook.contract.pointers import MEMBER_POINTER
 from deedbook.format.families import LAYERS
 from deedbook.format.lint import suggest
 
@@ -45,6 +46,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"effects": get_args(Effects), "files": get_args(Files)}
 )
 _SUBJECT_NAME: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
+_IS_POINTER: Final = re.compile(MEMBER_POINTER).fullmatch
 _ANSWERS: Final = frozenset({"allow", "advisory", "ask", "deny"})
 _NEEDED: Final = frozenset({"allow", "deny"})
 _GIVES: Final = "write the JSON Schema of its results, or gives={} if only the YAML of an ability can say what they are"
@@ -65,6 +67,7 @@ def find_misfits(kind: str, made: Any) -> Iterator[str]:
         yield "its metaclass changes how it is read or called; a plugin is a plain class"
     if type(spec) is wanted:
         yield from _spec_problems(spec, silent=kind != "tool")
+        yield from _tier_problems(spec)
     else:
         yield f"its `spec` is {type(spec).__name__}, not a {wanted.__name__}"
     yield from _argument_problems(made, made.__name__, ("settings", "host"))
@@ -158,6 +161,12 @@ def _spec_problems(spec: Any, *, silent: bool) -> Iterator[str]:
             yield f"`spec.{field.name}` is {type(value).__name__}, not a function of what YAML declares"
         elif field.name in _WORDS and not (value in _WORDS[field.name] or (value is None and field.name == "files")):
             yield f"`spec.{field.name}` is {value!r}, not one of {', '.join(_WORDS[field.name])}"
+
+
+def _tier_problems(spec: Any) -> Iterator[str]:
+    tiers = getattr(spec, "tiers", None)
+    if tiers is not None and not (type(tiers) is str and _IS_POINTER(tiers)):
+        yield f"`spec.tiers` is {tiers!r}, not a JSON pointer such as /models"
 
 
 def _record_problems(value: Any) -> Iterator[str]:

@@ -20,7 +20,7 @@ def listing(root: Folder, folders: Iterable[str]) -> str:
     """Return a digest of every name in *folders* and below, with its kind; missing folders also count."""
     total = sha256()
     for folder in folders:
-        for place, names in _walk(root, folder, _LEVELS):
+        for place, names in _walk(root, folder, folder, _LEVELS):
             shown = "\0".join(f"{kind}{name}" for name, kind in names)
             total.update(f"{place}\n{shown}\n".encode("utf-8", "surrogateescape"))
     return total.hexdigest()
@@ -29,26 +29,38 @@ def listing(root: Folder, folders: Iterable[str]) -> str:
 def is_unchanged(root: Folder, sources: Mapping[str, str]) -> bool:
     """Return whether every file below *root* still has its digest; *sources* holds the SHA-256 of each, by path."""
     try:
-        return all(root.digests(folder, names) == list(names.values()) for folder, names in _by_folder(sources))
+        return all(_are_unchanged(root, above, folders) for above, folders in _by_folder(sources).items())
     except (OSError, FileRefused):
         return False
 
 
-def _walk(root: Folder, folder: str, levels: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _are_unchanged(root: Folder, above: str, folders: Mapping[str, Mapping[str, str]]) -> bool:
+    """Return whether the files of *folders*, which are in the folder *above*, still have their digests."""
+    if not above:
+        return all(root.digests(name, files) == list(files.values()) for name, files in folders.items())
+    with root.sub(above) as held:  # many small folders, such as those of agents, are reached in one step each
+        return all(held.digests(name, files) == list(files.values()) for name, files in folders.items())
+
+
+def _walk(above: Folder, name: str, place: str, levels: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the names in the folder *name* of *above*, and in the folders below it; *place* is its whole path."""
     try:
-        names = [(name, kind) for name, kind in root.kinds(folder) if name[0] != "." or name == _READ]
+        names = [(each, kind) for each, kind in above.kinds(name) if each[0] != "." or each == _READ]
+        yield place, names
+        inner = [each for each, kind in names if kind == "/"] if levels > 1 else []
+        if inner:
+            with above.sub(name) as here:
+                for each in inner:
+                    yield from _walk(here, each, f"{place}/{each}", levels - 1)
     except (OSError, FileRefused) as problem:
-        names = [(type(problem).__name__, "!")]
-    yield folder, names
-    if levels > 1:
-        for name, kind in names:
-            if kind == "/":
-                yield from _walk(root, f"{folder}/{name}", levels - 1)
+        yield place, [(type(problem).__name__, "!")]
 
 
-def _by_folder(sources: Mapping[str, str]) -> Iterable[tuple[str, dict[str, str]]]:
-    folders: dict[str, dict[str, str]] = {}
+def _by_folder(sources: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the digests by the path above a file's folder, the folder's name, and the file's name."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
     for path, digest in sources.items():
         folder, _, name = path.rpartition("/")
-        folders.setdefault(folder, {})[name] = digest
-    return folders.items()
+        above, _, last = folder.rpartition("/")
+        found.setdefault(above, {}).setdefault(last, {})[name] = digest
+    return found

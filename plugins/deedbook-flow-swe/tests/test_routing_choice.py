@@ -72,6 +72,8 @@ SCHEMA = Schemas.load(data_folder("schemas"))
         ("implementation", {"type": "module", "size": "large"}, {"rollbacks": 2}, "premium", "stuck"),
         ("implementation", {"type": "module", "size": "large"}, {"rollbacks": 1}, "mid", "default"),
         ("implementation", {"type": "module", "size": "tiny"}, {"rollbacks": 5}, "mid", "default"),
+        ("implementation", None, {"touches": ["auth"]}, "premium", "auth"),
+        ("implementation", {"touches": []}, {"touches": ["auth"]}, "mid", "default"),
         ("security", None, {"findings": []}, "mid", "default"),
         ("security", None, {"findings": ["owasp"]}, "premium", "owasp"),
         ("integration", None, {}, "own", "default"),

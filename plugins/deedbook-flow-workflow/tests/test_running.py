@@ -479,3 +479,39 @@ def test_persona_does_not_review_its_own_output(writing, says):
     assert [each["state"] for each in notes(context)[1]["personas"]] == ["refused", "reported"]
     assert "researcher-rita would review its own output" in notes(context)[1]["personas"][0]["reason"]
     assert context.state == "HALTED"
+
+
+# --- dispatch by capability -------------------------------------------------------------------------------------------
+
+
+def test_a_phase_dispatches_its_personas_to_agents_by_their_cards(lab):
+    """The persona limits what may be used and says who is wanted; only the persona file of the chosen agent is read."""
+    answer = {
+        "output": json.dumps({"findings": []}),
+        "steps_completed": ["work"],
+        "tool_calls_made": [],
+        "schema_version": "v1",
+    }
+    seen = []
+    lab.tool("look", lambda args, ctx: {"seen": True}, effects="read")
+    lab.tool("probe", lambda args, ctx: {"seen": True}, effects="read")
+    lab.model(lambda request, ctx: seen.append(request) or json.dumps(answer))
+    for name, capabilities in {"iris": ["look"], "orion": ["probe", "look"], "planner": ["probe"]}.items():
+        front = {"identity": name, "domain": "d", "capabilities": capabilities, "state": {"skills": "s.md"}}
+        files = {".agent": json.dumps(front), "s.md": "", "persona.md": f"You are {name}."}
+        for each, text in files.items():
+            lab.write(f"agents/{name}/{each}", text)
+    lab.settings(abilities={"ask": {"summary": "Ask.", "handler": {"flow": "ask-agent"}}})
+    write_cycle(lab, {"id": "first", "agents_invoked": ["reviewer/ada", "reviewer/ben"], "flow": "ask"})
+    for name, wanted in {"ada": ["look"], "ben": ["look", "probe"]}.items():
+        own = {"deedbook": {"agent": {"capabilities": wanted}}}
+        front = {"name": name, "description": "Looks.", "allowed-tools": ["look"], "metadata": own}
+        lab.write(f"workflows/personas/reviewer/{name}.md", document({"schema_version": "v1", **front}, name))
+    with lab.session() as session:
+        (lab.path / ".system/agents/planner/persona.md").unlink()
+        context = session.context(session.call("workflow/check", {"request": "look at a.py"}).value["context"])
+    assert context.state == "COMPLETED"
+    asked = {request["role"]: request for request in seen}
+    assert asked.keys() == {"iris", "orion"}
+    assert asked["orion"]["messages"][0]["content"].startswith("You are orion.\n\n# Skill: reviewer-ben")
+    assert [tool["name"] for tool in asked["orion"]["tools"]] == ["look"]

@@ -97,6 +97,22 @@ class TestLoopHalt(PolicyContract):
     rooms = ROOMS
 
 
+def review(**more):
+    found = {"task": "t", "phase": "security", "severities": [], "touches": [], "new_services": []}
+    return {**found, "schema_changes": False, "first_review": False, **more}
+
+
+class TestReviewGating(PolicyContract):
+    name = "review-gating"
+    settings = {"rules": [{"when": '"auth" in review.touches', "then": "deny"}], "default": "allow"}
+    bad_settings = ({}, {"rules": [{"when": "", "then": "deny"}]})
+    cases = (
+        Asked(about="review", subject=review()),
+        Asked(about="review", subject=review(touches=["auth"]), decides="deny", because="rule 1"),
+    )
+    rooms = ROOMS
+
+
 class TestCoverageGating(PolicyContract):
     name = "coverage-gating"
     settings = {"rules": [{"when": "size(coverage.failed) <= 1", "then": "allow"}]}

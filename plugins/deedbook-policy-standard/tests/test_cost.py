@@ -69,6 +69,16 @@ def test_linear_work_may_see_anything():
     assert expression.holds(language.sight({"l": list(range(20_000)), "t": "x" * 100_000}))
 
 
+def test_values_that_a_condition_does_not_read_do_not_count():
+    language = Language({"v": lambda values: values}, ())
+    condition = language.compile("v.some.all(i, i in v.a.b)")
+    large = list(range(20_000))
+    assert condition.holds(language.sight({"some": [1], "a": {"b": [1], "c": large}, "more": large}))
+    for seen in ({"some": [1], "a": {"b": large}}, {"some": [1], "a": [large]}):
+        with pytest.raises(Unclear, match="too much work"):
+            condition.holds(language.sight(seen))
+
+
 def test_units_are_elements_and_characters():
     assert units({"ab": [1, None, "xyz"]}, 100) == 1 + 1 + 2 + 1 + 1 + 1 + 1 + 3
     assert 100 < units(list(range(10**6)), 100) <= 10**6 + 1

@@ -123,3 +123,24 @@ class TestModel:
     def test_prompt_that_is_too_long_is_one_error(self, loaded):
         with pytest.raises(Failed, match=r"the model takes 8192 together"):
             ask(loaded[0], user("word " * 9000))
+
+
+@pytest.mark.campaign
+@needs_model
+def test_provider_counts_the_tokens_that_its_answer_reports(lab):
+    seen = []
+
+    def work(args, run):
+        agent, request = run.agent("worker"), {**user("Say hello."), "response_schema": "lead_directive_v1"}
+        seen.extend([agent.count_tokens(request), agent.complete(request)])
+        return {"reply": "done", "state": "COMPLETED"}
+
+    model = {"provider": "local", "model": "smollm2-135m-instruct", "timeout_ms": 600_000}
+    lab.role("worker")
+    lab.skill("greet", triggers="hello")
+    lab.flow("work", work)
+    lab.settings(profiles={"lab": {"models": {"standard": model}}})
+    with lab.session("run") as session:
+        session.run("hello")
+    count, answer = seen
+    assert (count.tokens, count.by) == (answer["usage"]["input_tokens"], "provider")

@@ -12,14 +12,13 @@ class TestOpenAI(HostedProviderContract):
     name = "openai"
     protocol = ChatCompletions()
     sdk = "openai"
-    once = {"retries": 0}
 
 
 class TestOpenAIResponses(HostedProviderContract):
     name = "openai"
     protocol = Responses()
     sdk = "openai"
-    once = {"retries": 0, "api": "responses"}
+    once = {"api": "responses"}
 
     def test_sends_exactly_the_documented_body_and_keeps_nothing_at_the_vendor(self, endpoint, respond):
         endpoint.plays(self.protocol.answer("ok"))

@@ -11,7 +11,6 @@ CODE = "PROVIDER_ERROR"
 
 
 def failed(ask, *args, code=CODE, **settings):
-    settings.setdefault("retries", 0)
     with pytest.raises(Failed) as caught:
         ask(*args, **settings)
     assert caught.value.code == code
@@ -159,13 +158,10 @@ def test_compressed_answer_is_refused(endpoint, say, ask):
     assert "'gzip' encoding, which was not asked for" in failed(ask)[0]
 
 
-def test_cut_connection_is_tried_again(endpoint, say, ask):
-    endpoint.plays(say.cut, say.error(500), say.answer("at last"))
-    waits = {"retries": 2}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("deedbook_provider_openai.provider.FIRST_WAIT", 0.001)
-        assert ask(**waits)["text"] == "at last"
-    assert len(endpoint.bodies) == 3
+def test_cut_connection_is_not_tried_again(endpoint, say, ask):
+    endpoint.plays(say.cut, say.answer("never asked for"))
+    assert failed(ask)[1]
+    assert len(endpoint.bodies) == 1
 
 
 def test_nobody_there_is_said_with_what_to_look_at(endpoint, ask):
@@ -188,43 +184,24 @@ def test_no_time_left_asks_nobody(endpoint, ask, ctx):
     assert endpoint.bodies == []
 
 
-# --- retries ----------------------------------------------------------------------------------------------------------
+# --- when to ask again ------------------------------------------------------------------------------------------------
 
 
-def test_rate_limit_is_waited_for_as_the_endpoint_says(endpoint, say, ask):
-    endpoint.plays(say.error(429, retry_after="0"), say.error(429, retry_after_ms="1"), say.answer("yes"))
-    assert ask()["text"] == "yes"
-    assert endpoint.bodies[0] == endpoint.bodies[2]
-
-
-def test_retries_are_bounded_and_told(endpoint, say, ask):
-    endpoint.plays(*[say.error(503, retry_after="0")] * 9)
-    told, retryable = failed(ask, retries=3)
-    assert told.endswith("; asked 4 times")
-    assert retryable
-    assert len(endpoint.bodies) == 4
-
-
-@pytest.mark.parametrize(("seconds", "wait"), [(5.0, "7"), (5.0, "Wed, 21 Oct 2195 07:28:00 GMT"), (1e9, "3600")])
-def test_wait_that_is_too_long_is_not_begun(endpoint, say, ask, ctx, seconds, wait):
-    endpoint.plays(say.error(429, retry_after=wait))
-    told, retryable = failed(ask, "Hi", ctx(seconds), retries=5)
-    assert "it wants to be asked again in" in told
-    assert retryable
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [({"retry_after": "7"}, 7), ({"retry_after_ms": "1500"}, 1.5), ({"retry_after": "0"}, 0), ({}, None)],
+)
+def test_provider_asks_once_and_says_when_to_ask_again(endpoint, say, ask, headers, seconds):
+    endpoint.plays(say.error(429, **headers), say.answer("never asked for"))
+    with pytest.raises(Failed) as caught:
+        ask()
+    assert (caught.value.retryable, caught.value.retry_after) == (True, seconds)
     assert len(endpoint.bodies) == 1
 
 
-@pytest.mark.parametrize("headers", [{"x_should_retry": "false"}])
-def test_endpoint_may_forbid_retries(endpoint, say, ask, headers):
-    endpoint.plays(say.error(500, **headers))
-    failed(ask, retries=5)
-    assert len(endpoint.bodies) == 1
-
-
-def test_refusals_are_not_asked_again(endpoint, say, ask):
-    endpoint.plays(say.error(401), say.answer())
-    failed(ask, retries=5)
-    assert len(endpoint.bodies) == 1
+def test_endpoint_may_forbid_to_ask_again(endpoint, say, ask):
+    endpoint.plays(say.error(500, x_should_retry="false"))
+    assert not failed(ask)[1]
 
 
 # --- the environment --------------------------------------------------------------------------------------------------
@@ -291,7 +268,7 @@ def test_key_is_in_no_exception_behind_the_failure_and_in_no_log(endpoint, say, 
     caplog.set_level("DEBUG")
     endpoint.plays(say.cut if action == "cut" else say.error(400))
     with pytest.raises(Failed) as caught:
-        ask(retries=0)
+        ask()
     behind = list(chain(caught.value))
     assert behind == [caught.value]  # nothing of the SDK hangs on it
     assert say.KEY not in repr(vars(caught.value))

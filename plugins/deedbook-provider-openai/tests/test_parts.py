@@ -35,7 +35,7 @@ WRONG = {
     "with a password": {"base_url": "https://me:pw@host/v1"},
     "with a query": {"base_url": "https://host/v1?key=1"},
     "misspelt": {"base-url": "https://host/v1"},
-    "retries": {"retries": 11},
+    "retries": {"retries": 2},
     "prices": {"prices": {"input_per_million": 1}},
     "made already": {"extra": {"messages": []}},
     "stream": {"extra": {"stream": True}},

@@ -7,7 +7,7 @@ from deedbook import Failed
 
 def failed(ask, *args, code="PROVIDER_ERROR"):
     with pytest.raises(Failed) as caught:
-        ask(*args, stream=True, retries=0)
+        ask(*args, stream=True)
     assert caught.value.code == code
     return str(caught.value), caught.value.retryable
 
@@ -118,16 +118,15 @@ def test_error_in_a_stream_is_told(endpoint, say, ask):
     assert "broke off its stream: the engine stopped" in failed(ask)[0]
 
 
-def test_retry_happens_only_while_nothing_was_shown(endpoint, say, ask, ctx, monkeypatch):
-    monkeypatch.setattr("deedbook_provider_openai.provider.FIRST_WAIT", 0.001)
+def test_stream_that_breaks_off_is_not_asked_for_again(endpoint, say, ask, ctx):
     good = say.sse(say.chunk({"content": "good"}, "stop"), say.DONE)
-    endpoint.plays(say.sse(cut=True), good, say.sse(say.chunk({"content": "half"}), cut=True), good)
-    assert ask("Hi", stream=True)["text"] == "good"
+    endpoint.plays(say.sse(say.chunk({"content": "half"}), cut=True), good)
     here = ctx()
-    with pytest.raises(Failed, match="cut the connection"):
+    with pytest.raises(Failed, match="cut the connection") as caught:
         ask("Hi", here, stream=True)
     assert here.shown == [{"text": "half"}]
-    assert len(endpoint.bodies) == 3
+    assert caught.value.retryable
+    assert len(endpoint.bodies) == 1
 
 
 def test_refusal_of_a_stream_is_a_refusal(endpoint, say, ask):

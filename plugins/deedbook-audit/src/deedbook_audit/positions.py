@@ -115,6 +115,7 @@ class CallPositions:
             self._forget_answer(asker)
             self._answers[asker] = answer
             self._spans[answer] = self._spans[asker]
+        self._forget_answer(intent)
         self._forget_inner(intent)
 
     def _forget_inner(self, span: bytes) -> None:

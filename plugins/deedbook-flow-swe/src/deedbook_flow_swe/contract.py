@@ -22,7 +22,7 @@ PLACEHOLDERS: Final = (TASK, UNIT, PROJECT)
 """The placeholders of paths."""
 WORKTREE: Final = "worktree"
 ARGUMENTS: Final = (*PLACEHOLDERS, WORKTREE)
-"""The placeholders of a command's arguments, beside ``unit.<key>`` for each key of a unit."""
+"""The placeholders of a command's arguments, beside ``unit.<key>`` for each key of a unit (`definition.unit_keys`)."""
 
 REDO: Final = "redo"
 PASS_ON: Final = "pass_on"  # noqa: S105 - the name of a course, and no password
@@ -31,6 +31,7 @@ AFTER: Final = "after"
 EACH_UNIT: Final = "unit"
 EACH_TASK: Final = "task"
 
+_UNIT_HOLE: Final = re.compile(r"\{unit-id\}")
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _VALUE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -178,6 +179,12 @@ class Contract:
         return tuple(f"{self.folder}/{name}" for name in self.gate.names)
 
     @property
+    def runner_paths(self) -> tuple[str, ...]:
+        """The paths of the phase that only the runner writes: gate files, and results of commands."""
+        results = (rule.command.writes for rule in self.rules if rule.command is not None)
+        return (*self.gate_paths, *(_UNIT_HOLE.sub("*", path) for path in results))
+
+    @property
     def commands(self) -> tuple[Rule, ...]:
         """The rules that are commands."""
         return tuple(rule for rule in self.rules if rule.command is not None)
@@ -190,13 +197,14 @@ class Contract:
     def limits(self, values: Mapping[str, str]) -> Limits:
         """Return what the agent may read, write and use; raises `ValueError` for a missing or odd value.
 
-        It reads its scope, its inputs and its own outputs. It writes its mutations, but no gate file.
+        It reads its scope, its inputs and its own outputs. It writes its mutations, but no gate file and no result of a
+        command: those the runner writes.
         """
         writable = (*self.mutations, self.rollback.path)
         reads = (*self.scope.include, *(each.path for each in self.inputs), *self.mutations)
         return Limits(
             reads=_list(values, reads, (*self.scope.exclude, *self.forbidden_reads)),
-            writes=_list(values, writable, (*self.forbidden_writes, *self.gate_paths)),
+            writes=_list(values, writable, (*self.forbidden_writes, *self.runner_paths)),
             forbidden=self.forbidden_uses,
         )
 

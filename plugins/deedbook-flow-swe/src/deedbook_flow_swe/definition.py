@@ -39,7 +39,7 @@ class Units:
 
 @attrs.frozen(kw_only=True)
 class AgentSkill:
-    """A skill of an agent: Markdown *text*, with the *digest* of the file at *path*.
+    """A skill of an agent: the Markdown *text* of the file at *path*, and the *digest* of that text.
 
     With *types*, it is for units of these types; with *mentions*, for units whose interfaces mention one of these
     words. With both, one is enough; with neither, it is for everything.
@@ -88,6 +88,11 @@ class Definition:
         """Return the settings, which `parse` reads."""
         made: dict[str, Any] = _converter().unstructure(self)
         return made
+
+    @property
+    def skill(self) -> str:
+        """The name of the skill that allows what the runner and the agents may use."""
+        return f"swe-{self.id}"
 
     def phase(self, name: str) -> Contract:
         """Return the contract of a phase; raises `KeyError`."""
@@ -139,6 +144,16 @@ def find_unit_schema(listing: Object) -> Object | None:
     if not isinstance(item, dict):
         return None
     return {**item, "$defs": root["$defs"]} if "$defs" in root else item
+
+
+def unit_keys(unit: Object, above: str = "") -> Iterator[str]:
+    """Yield the keys of a unit that placeholders may name, such as ``files`` and ``verification.tests``."""
+    root: Any = unit
+    for name, inner in root.get("properties", {}).items():
+        yield f"{above}{name}"
+        found = _follow(root, inner)
+        if isinstance(found, dict) and not above:
+            yield from unit_keys({**found, "$defs": root.get("$defs", {})}, f"{name}.")
 
 
 def _follow(root: Any, schema: Any) -> Any:

@@ -21,6 +21,7 @@ PHASE_COMPLETED: Final = "swe.phase_completed"
 TASK_ENDED: Final = "swe.task_ended"
 REWARDED: Final = "swe.rewarded"
 PATTERN_PROMOTED: Final = "swe.pattern_promoted"
+DENIED: Final = "swe.denied"
 RENDERING_EDITED: Final = "swe.rendering_edited"
 
 BLOCKERS: Final = ("input", "agent", "rule", "denied", "human")
@@ -69,10 +70,13 @@ FACTS: Final[Object] = _object(
         "coverage": _RATIO,
         "coverage_delta": _RATIO,
         "lint": _COUNT,
+        "criteria": _TEXTS,
         "criteria_verified": _TEXTS,
+        "architecture": _object({"checked": _COUNT, "violations": _COUNT}),
         "findings": _list(severity=_NAME, rule=_NAME, place=_ANY_TEXT),
         "regressions": _COUNT,
         "secrets": _COUNT,
+        "tokens": _object({"read": _COUNT, "written": _COUNT}),
     },
 )
 """The schema of the facts of a completed phase: what tools have reported, and nothing that a model has said."""
@@ -110,6 +114,10 @@ EVENTS: Final[Mapping[str, EventType]] = MappingProxyType(
         TASK_ENDED: _event("{task_id}: {state}", state={"enum": list(ENDS)}, commit=_NAME_OR_NULL),
         REWARDED: _event("{task_id}: rewarded", reward={"type": "object"}),
         PATTERN_PROMOTED: _event("{task_id}: {kind} {pattern}", pattern=_NAME, kind=_NAME, tasks=_TEXTS),
+        DENIED: _event(
+            "{task_id}: {agent} may not use {ability} in {phase}: {reason}",
+            **_RUN, agent=_NAME, ability=_NAME, code=_NAME, reason=_ANY_TEXT,
+        ),
         RENDERING_EDITED: _event("{task_id}: somebody edited {path}", path=_NAME, found=_ANY_TEXT, expected=_HASH),
     }
 )  # fmt: skip

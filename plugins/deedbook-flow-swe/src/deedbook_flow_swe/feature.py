@@ -1,12 +1,31 @@
-"""The feature `swe`: reads the files of pipelines and compiles them into the charter."""
+"""The feature `swe`: compiles the files of pipelines into the charter, and keeps what tasks teach.
 
-from typing import TYPE_CHECKING
+When a session ends, the rewards of its tasks go into the workspace ledger. From there, gates get the evidence about
+patterns and the revisions of routing as facts.
+"""
 
-from deedbook.contract.features import featureimpl
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from deedbook.contract.features import FeatureSpec, featureimpl
+
+from .learning.workspace_events import (
+    EVENTS,
+    EVIDENCE_FACT,
+    FACTS,
+    ROUTING_FACT,
+    TASK_REWARDED,
+    LearnedIndex,
+    build_entry,
+    find_rewards,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from deedbook.contract import Object
+    from deedbook.contract.features import Check
+    from deedbook.workspace.declarations import Workspace
     from deedbook.workspace.documents import Document
     from deedbook.workspace.trees import SourceReader, SourceTree
 
@@ -14,7 +33,13 @@ if TYPE_CHECKING:
 
 
 class SweFeature:
-    """Turns the files of pipelines into abilities."""
+    """Turns the files of pipelines into abilities, and keeps rewards and revisions of routing."""
+
+    spec: ClassVar[FeatureSpec] = FeatureSpec(records=EVENTS, facts=FACTS)
+
+    def __init__(self) -> None:
+        self._learned: LearnedIndex | None = None
+        self._loading = Lock()
 
     @featureimpl
     def read_section(
@@ -24,3 +49,34 @@ class SweFeature:
         from .registry.registry import PipelineRegistry
 
         return PipelineRegistry.read(reader, tree, document, packs)
+
+    @featureimpl
+    def session_facts(self, kernel: Any) -> "Mapping[str, Callable[[Any], Object]]":
+        """Return the readers of the facts; the workspace ledger is read when the first fact is."""
+        return {
+            ROUTING_FACT: lambda _caller: self._get_learned(kernel).read_routing(),
+            EVIDENCE_FACT: lambda _caller: self._get_learned(kernel).read_evidence(),
+        }
+
+    @featureimpl
+    def session_ended(self, kernel: Any, session: Any) -> None:
+        """Keep the rewards of the session's tasks."""
+        from .learning.ledger_files import find_session, read_session
+
+        payloads = list(find_rewards(read_session(find_session(kernel.state.path, session.id))))
+        if payloads:
+            ledger = kernel.ledger
+            ledger.append([build_entry(ledger, TASK_REWARDED, payload) for payload in payloads], durable=True)
+
+    @featureimpl
+    def examine(self, workspace: "Workspace") -> "Iterator[Check]":
+        """Return the checks of recorded revisions: each is computed again from the tasks that it names."""
+        from .learning.examination import check_revisions
+
+        return check_revisions(workspace.state)
+
+    def _get_learned(self, kernel: Any) -> LearnedIndex:
+        with self._loading:
+            if self._learned is None:
+                self._learned = LearnedIndex.load(kernel.ledger)
+            return self._learned

@@ -7,13 +7,19 @@ wherever it has the same name, and different from everything else: two globs are
 
 import re
 from functools import lru_cache
+from itertools import product
 from typing import Final
+
+MOST_FOLDERS: Final = 6
+"""How often ``**/`` may stand in a glob that is compared."""
 
 _TOKENS: Final = re.compile(r"(?:(?<=/)|\A)\*\*/|\*\*+|\*|\{[^{}]*\}|[\s\S]").findall
 _FOLDERS: Final = "**/"
 _ANY: Final = "**"
 _PART: Final = "*"
 _SEPARATOR: Final = "/"
+
+Tokens = tuple[str, ...]
 
 
 def whole_glob(glob: str) -> str:
@@ -23,20 +29,26 @@ def whole_glob(glob: str) -> str:
 
 def covers(wide: str, narrow: str) -> bool:
     """Return whether every path that fits *narrow* fits *wide*; where that cannot be shown, ``False``."""
-    return _covers(_split(wide), _split(narrow))
+    return all(any(_covers(one, other) for one in _split(wide)) for other in _split(narrow))
 
 
 def overlap(one: str, other: str) -> bool:
     """Return whether some path may fit both globs."""
-    return _overlap(_split(one), _split(other))
+    return any(_overlap(mine, its) for mine in _split(one) for its in _split(other))
 
 
 @lru_cache(maxsize=1024)
-def _split(glob: str) -> tuple[str, ...]:
-    return tuple(_ANY if token.startswith(_ANY) and token != _FOLDERS else token for token in _TOKENS(whole_glob(glob)))
+def _split(glob: str) -> tuple[Tokens, ...]:
+    """Return the tokens of a glob, once for each choice of ``**/``: no folder, or any text and a slash."""
+    tokens = _TOKENS(whole_glob(glob))
+    choices: list[tuple[Tokens, ...]] = [
+        ((), (_ANY, _SEPARATOR)) if token == _FOLDERS else ((_ANY if token.startswith(_ANY) else token,),)
+        for token in tokens
+    ]
+    return tuple(sum(each, ()) for each in product(*choices))
 
 
-def _covers(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
+def _covers(wide: Tokens, narrow: Tokens) -> bool:
     """Walk all ways in which the wildcards of *wide* can take up the tokens of *narrow*."""
     seen: set[tuple[int, int]] = set()
     left = [(0, 0)]
@@ -51,20 +63,15 @@ def _covers(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
                 return True
             continue
         token, found = wide[at], narrow[upto] if upto < len(narrow) else None
-        if token in (_ANY, _PART, _FOLDERS):
+        if _is_wild(token):
             left.append((at + 1, upto))
             left += [(at, upto + 1)] if found is not None and _takes(token, found) else []
-            left += [(at + 1, upto + 1)] if token == _FOLDERS and found in (_SEPARATOR, _FOLDERS) else []
         elif token == found:
             left.append((at + 1, upto + 1))
     return False
 
 
-def _takes(wildcard: str, token: str) -> bool:
-    return wildcard != _PART or token not in (_ANY, _FOLDERS, _SEPARATOR)
-
-
-def _overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+def _overlap(one: Tokens, other: Tokens) -> bool:
     """Walk both globs over one path, token by token."""
     seen: set[tuple[int, int]] = set()
     left = [(0, 0)]
@@ -87,5 +94,10 @@ def _overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return False
 
 
+def _takes(wildcard: str, token: str) -> bool:
+    """Return whether a wildcard takes up a token; ``*`` takes no slash, and nothing that may have one."""
+    return wildcard == _ANY or token not in (_ANY, _SEPARATOR)
+
+
 def _is_wild(token: str | None) -> bool:
-    return token in (_ANY, _PART, _FOLDERS)
+    return token in (_ANY, _PART)

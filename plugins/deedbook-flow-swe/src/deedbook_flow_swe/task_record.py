@@ -4,7 +4,7 @@ Rewards, metrics, evidence and renderings are functions of this record. What a m
 of it: `PhaseRun.facts` are those that tools reported, and denials come from the door.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Self
 
@@ -74,8 +74,9 @@ class PhaseRun:
     """One run of a phase, with all of its units.
 
     *facts* are those of all units together. *calls* are the calls that the door let pass, *outside* those that it
-    refused because they leave what the contract allows. *read* and *written* are the tokens that providers counted.
-    *faulty* has the units whose outputs were sent back; ``None`` in it is the whole run.
+    refused because they leave what the contract allows, and *denied* those of them that the runner recorded. *read* and
+    *written* are the tokens that providers counted. *faulty* has the units whose outputs were sent back; ``None`` in it
+    is the whole run.
     """
 
     phase: str
@@ -87,6 +88,7 @@ class PhaseRun:
     blocks: list[Block] = attrs.field(factory=list)
     calls: int = 0
     outside: int = 0
+    denied: int = 0
     read: int = 0
     written: int = 0
     facts: Object = _NO_FACTS
@@ -97,6 +99,11 @@ class PhaseRun:
     def was_rolled_back(self) -> bool:
         """Whether a later phase, or this one's gate, sent the task back to this run."""
         return bool(self.faulty)
+
+    @property
+    def violations(self) -> int:
+        """The calls that the contract does not allow, as the door recorded them, and at least those of the runner."""
+        return max(self.outside, self.denied + sum(block.by == "denied" for block in self.blocks))
 
     def is_faulty(self, choice: ModelChoice) -> bool:
         """Return whether the outputs for which a model was chosen were sent back."""
@@ -122,7 +129,7 @@ class TaskRecord:
     ended: str | None = None
     commit: str | None = None
     reward: Object | None = None
-    promoted: list[str] = attrs.field(factory=list)
+    promoted: list[tuple[str, str]] = attrs.field(factory=list)
 
     @classmethod
     def from_events(cls, events: Iterable[Event], task: str = "", session: str = "") -> Self:
@@ -138,11 +145,36 @@ class TaskRecord:
         found: dict[str, Self] = {}
         last: Self | None = None
         for event in events:
-            if event.type in _TASK_EVENTS:
-                last = cls._take(found, event, session) or last
-            elif last is not None and last.ended is None:
-                last._note_call(event)
+            task = str(event.payload.get("task_id"))
+            if event.type == names.TASK_STARTED and "task_id" in event.payload:
+                last = found[task] = cls.begin(event.payload, event.ts, session)
+                continue
+            last = found.get(task, last)
+            if last is not None and (event.type not in _STEPS or last.task_id == task):
+                last.apply(event.type, event.payload, event.ts)
         return list(found.values())
+
+    @classmethod
+    def begin(cls, payload: Object, ts: str, session: str = "") -> Self:
+        """Return the record after the first event of a task, which was recorded at *ts*."""
+        return cls(
+            task_id=payload["task_id"],
+            title=payload["title"],
+            tags=tuple(payload["tags"]),
+            pipeline=payload["pipeline"],
+            routing=payload["routing"],
+            generated=payload["generated"],
+            started=ts,
+            session=session,
+        )
+
+    def apply(self, event_type: str, payload: Object, ts: str) -> None:
+        """Apply the next event. A runner may use this for what it records, so that it needs no ledger to read."""
+        step = _STEPS.get(event_type)
+        if step is None:
+            _note_call(self, event_type, payload)
+        elif "task_id" in payload:
+            step(self, payload, ts)
 
     # --- what is read -------------------------------------------------------------------------------------------------
 
@@ -173,123 +205,117 @@ class TaskRecord:
         """Return the moves back that began in one of *phases*; moves that only continue another one are left out."""
         return [each for each in self.rollbacks if each.from_phase in phases and not each.cascade]
 
-    # --- the fold -----------------------------------------------------------------------------------------------------
-
-    @classmethod
-    def _take(cls, found: dict[str, Self], event: Event, session: str) -> Self | None:
-        """Apply an event of a task; one whose payload was removed, or whose task never began, says nothing."""
-        payload = event.payload
-        task = payload.get("task_id")
-        if not isinstance(task, str):
-            return None
-        if event.type == names.TASK_STARTED:
-            found[task] = cls(
-                task_id=task,
-                title=payload["title"],
-                tags=tuple(payload["tags"]),
-                pipeline=payload["pipeline"],
-                routing=payload["routing"],
-                generated=payload["generated"],
-                started=event.ts,
-                session=session,
-            )
-        elif task in found:
-            _STEPS[event.type](found[task], payload, event)
-        return found.get(task)
-
-    def _note_call(self, event: Event) -> None:
-        if not self.runs:
-            return
-        run, kind = self.runs[-1], event.type
-        if kind in ("tool.call", "memory.call"):
-            run.calls += 1
-        elif kind in ("tool.denied", "tool.error") and event.payload.get("code") in _OUTSIDE:
-            run.outside += 1
-        elif kind == "llm.response":
-            run.read += _usage(event.payload, "input_tokens")
-            run.written += _usage(event.payload, "output_tokens")
-
-    def _run_of(self, payload: Object) -> PhaseRun:
-        """Return the run that an event names; an event before `events.PHASE_STARTED` begins it."""
+    def run_of(self, phase: str, iteration: int) -> PhaseRun:
+        """Return a run, which begins with its first event."""
         for run in reversed(self.runs):
-            if (run.phase, run.iteration) == (payload["phase"], payload["iteration"]):
+            if (run.phase, run.iteration) == (phase, iteration):
                 return run
-        self.runs.append(PhaseRun(phase=payload["phase"], iteration=payload["iteration"], agent=""))
+        self.runs.append(PhaseRun(phase=phase, iteration=iteration, agent=""))
         return self.runs[-1]
 
-    def _start_phase(self, payload: Object, _: Event) -> None:
-        run = self._run_of(payload)
-        run.agent = payload["agent"]
-        if payload["unit"] is not None and payload["unit"] not in run.units:
-            run.units.append(payload["unit"])
-
-    def _note_context(self, payload: Object, _: Event) -> None:
-        size = ContextSize(tokens=payload["tokens"], budget=payload["budget"], counted=payload["counted"])
-        self._run_of(payload).contexts.append(size)
-
-    def _note_model(self, payload: Object, _: Event) -> None:
-        choice = ModelChoice(unit=payload["unit"], tier=payload["tier"], rule=payload["rule"])
-        self._run_of(payload).models.append(choice)
-
-    def _block(self, payload: Object, _: Event) -> None:
-        given = {each.name: payload[each.name] for each in attrs.fields(Block) if each.name != "missing"}
-        self._run_of(payload).blocks.append(Block(**given, missing=tuple(payload["missing"])))
-
-    def _roll_back(self, payload: Object, _: Event) -> None:
-        move = Rollback(**{each.name: payload[each.name] for each in attrs.fields(Rollback)})
-        if move.cascade and (passed := self._last_run(move.from_phase)) is not None:
-            passed.faulty.clear()  # it cannot mend the issue, so it did not cause it
-        self.rollbacks.append(move)
-        target = self._last_run(move.to_phase)
-        if target is not None:
-            target.faulty.add(self._find_unit(move.issue, target))
-
-    def _find_unit(self, issue: str, target: PhaseRun) -> str | None:
-        """Return the unit of *target* that the block of *issue* names; ``None`` if it concerns the whole run."""
-        blocks = (block for run in reversed(self.runs) for block in reversed(run.blocks) if block.issue == issue)
-        unit = next((block.unit for block in blocks), None)
-        return unit if unit in target.units else None
-
-    def _last_run(self, phase: str) -> PhaseRun | None:
+    def last_run(self, phase: str) -> PhaseRun | None:
+        """Return the last run of *phase* so far."""
         return next((run for run in reversed(self.runs) if run.phase == phase), None)
 
-    def _escalate(self, payload: Object, _: Event) -> None:
-        self.escalations.append(payload["phase"])
 
-    def _complete(self, payload: Object, event: Event) -> None:
-        run = self._run_of(payload)
-        run.completed = event.ts
-        run.facts = MappingProxyType(dict(_merge(run.facts, payload["facts"])))
-
-    def _end(self, payload: Object, event: Event) -> None:
-        self.state, self.commit, self.ended = payload["state"], payload["commit"], event.ts
-
-    def _reward(self, payload: Object, _: Event) -> None:
-        self.reward = payload["reward"]
-
-    def _promote(self, payload: Object, _: Event) -> None:
-        self.promoted.append(payload["pattern"])
-
-    def _ignore(self, _payload: Object, _event: Event) -> None:
-        """Skip an event that adds nothing to the record."""
+# --- the fold ---------------------------------------------------------------------------------------------------------
 
 
-_STEPS: Final = MappingProxyType(
+def _note_call(record: TaskRecord, kind: str, payload: Object) -> None:
+    """Count a call, a refusal or an answer of a model for the run that is under way."""
+    if record.ended is not None or not record.runs:
+        return
+    run = record.runs[-1]
+    if kind in ("tool.call", "memory.call"):
+        run.calls += 1
+    elif kind in ("tool.denied", "tool.error") and payload.get("code") in _OUTSIDE:
+        run.outside += 1
+    elif kind == "llm.response":
+        run.read += _usage(payload, "input_tokens")
+        run.written += _usage(payload, "output_tokens")
+
+
+def _start_phase(record: TaskRecord, payload: Object, _: str) -> None:
+    run = record.run_of(payload["phase"], payload["iteration"])
+    run.agent = payload["agent"]
+    if payload["unit"] is not None and payload["unit"] not in run.units:
+        run.units.append(payload["unit"])
+
+
+def _note_context(record: TaskRecord, payload: Object, _: str) -> None:
+    size = ContextSize(tokens=payload["tokens"], budget=payload["budget"], counted=payload["counted"])
+    record.run_of(payload["phase"], payload["iteration"]).contexts.append(size)
+
+
+def _note_model(record: TaskRecord, payload: Object, _: str) -> None:
+    choice = ModelChoice(unit=payload["unit"], tier=payload["tier"], rule=payload["rule"])
+    record.run_of(payload["phase"], payload["iteration"]).models.append(choice)
+
+
+def _deny(record: TaskRecord, payload: Object, _: str) -> None:
+    record.run_of(payload["phase"], payload["iteration"]).denied += payload["code"] in _OUTSIDE
+
+
+def _block(record: TaskRecord, payload: Object, _: str) -> None:
+    given = {each.name: payload[each.name] for each in attrs.fields(Block) if each.name != "missing"}
+    block = Block(**given, missing=tuple(payload["missing"]))
+    record.run_of(block.phase, block.iteration).blocks.append(block)
+
+
+def _roll_back(record: TaskRecord, payload: Object, _: str) -> None:
+    move = Rollback(**{each.name: payload[each.name] for each in attrs.fields(Rollback)})
+    if move.cascade and (passed := record.last_run(move.from_phase)) is not None:
+        passed.faulty.clear()  # it cannot mend the issue, so it did not cause it
+    record.rollbacks.append(move)
+    target = record.last_run(move.to_phase)
+    if target is not None:
+        target.faulty.add(_find_unit(record, move.issue, target))
+
+
+def _find_unit(record: TaskRecord, issue: str, target: PhaseRun) -> str | None:
+    """Return the unit of *target* that the block of *issue* names; ``None`` if it concerns the whole run."""
+    blocks = (block for run in reversed(record.runs) for block in reversed(run.blocks) if block.issue == issue)
+    unit = next((block.unit for block in blocks), None)
+    return unit if unit in target.units else None
+
+
+def _escalate(record: TaskRecord, payload: Object, _: str) -> None:
+    record.escalations.append(payload["phase"])
+
+
+def _complete(record: TaskRecord, payload: Object, ts: str) -> None:
+    run = record.run_of(payload["phase"], payload["iteration"])
+    run.completed = ts
+    run.facts = MappingProxyType(dict(_merge(run.facts, payload["facts"])))
+
+
+def _end(record: TaskRecord, payload: Object, ts: str) -> None:
+    record.state, record.commit, record.ended = payload["state"], payload["commit"], ts
+
+
+def _reward(record: TaskRecord, payload: Object, _: str) -> None:
+    record.reward = payload["reward"]
+
+
+def _promote(record: TaskRecord, payload: Object, _: str) -> None:
+    record.promoted.append((payload["kind"], payload["pattern"]))
+
+
+_STEPS: Final[Mapping[str, Callable[[TaskRecord, Object, str], None]]] = MappingProxyType(
     {
-        names.PHASE_STARTED: TaskRecord._start_phase,
-        names.CONTEXT_ASSEMBLED: TaskRecord._note_context,
-        names.MODEL_CHOSEN: TaskRecord._note_model,
-        names.PHASE_BLOCKED: TaskRecord._block,
-        names.ROLLED_BACK: TaskRecord._roll_back,
-        names.ESCALATED: TaskRecord._escalate,
-        names.ANSWERED: TaskRecord._ignore,
-        names.PHASE_COMPLETED: TaskRecord._complete,
-        names.TASK_ENDED: TaskRecord._end,
-        names.REWARDED: TaskRecord._reward,
-        names.PATTERN_PROMOTED: TaskRecord._promote,
+        names.PHASE_STARTED: _start_phase,
+        names.CONTEXT_ASSEMBLED: _note_context,
+        names.MODEL_CHOSEN: _note_model,
+        names.DENIED: _deny,
+        names.PHASE_BLOCKED: _block,
+        names.ROLLED_BACK: _roll_back,
+        names.ESCALATED: _escalate,
+        names.PHASE_COMPLETED: _complete,
+        names.TASK_ENDED: _end,
+        names.REWARDED: _reward,
+        names.PATTERN_PROMOTED: _promote,
     }
 )
-_TASK_EVENTS: Final = frozenset({names.TASK_STARTED, *_STEPS})
 
 
 def _merge(old: Object, new: Object) -> Iterator[tuple[str, Any]]:

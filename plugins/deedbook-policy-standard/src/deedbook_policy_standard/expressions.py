@@ -9,7 +9,7 @@ variables, each in a fixed version, and `networks.in_cidr` as ``inCidr``.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
@@ -72,12 +72,14 @@ class Invalid(Exception):  # noqa: N818 - it says what the expression is
 class Expression:
     """A compiled condition: its *text*, its syntax *tree*, and whether its type is known to be ``bool``.
 
-    *room* is the most units of data (`cost.units`) for which its work is bounded; ``None``: any.
+    *paths* are the values that it reads. *room* is the most units (`cost.units`) that they may have together, so that
+    its work is bounded; ``None``: any.
     """
 
     text: str
     tree: Node
     certain: bool
+    paths: tuple[syntax.Path, ...]
     room: int | None
     direct: Direct | None
     _eval: Any
@@ -89,7 +91,7 @@ class Expression:
             answer = self.direct(sight.value)
             if answer is not None:
                 return answer
-        if self.room is not None and sight.units(self.room) > self.room:
+        if self.room is not None and sight.units(self.paths, self.room) > self.room:
             raise Unclear(f"it sees more than {self.room} elements and characters, which is too much work for it")
         activation = sight.activation
         try:
@@ -116,7 +118,7 @@ class Sight:
         self._subject = subject
         self._seen: dict[str, Any] = {}
         self._activation: Any = None
-        self._units = 0
+        self._units: dict[syntax.Path, int] = {}
 
     def value(self, name: str) -> Any:
         """Return the value of a variable."""
@@ -131,11 +133,25 @@ class Sight:
             self._activation = self._language.activation(self.value)
         return self._activation
 
-    def units(self, enough: int) -> int:
-        """Return the size of what the engine sees; counting ends above *enough*."""
-        if self._units <= enough:
-            self._units = cost.units(self._language.used_values(self.value), enough)
-        return self._units
+    def units(self, paths: Iterable[syntax.Path], enough: int) -> int:
+        """Return the size of the values at *paths*; counting ends above *enough*."""
+        total = 0
+        for path in paths:
+            if self._units.get(path, 0) <= enough:
+                self._units[path] = cost.units(self._find(path), enough)
+            total += self._units[path]
+            if total > enough:
+                break
+        return total
+
+    def _find(self, path: syntax.Path) -> Any:
+        """Return the value at *path*, or the last one on the way that has members; nothing is there: ``None``."""
+        found = self.value(path[0])
+        for name in path[1:]:
+            if not isinstance(found, Mapping):
+                break
+            found = found.get(name)
+        return found
 
 
 class Language:
@@ -180,8 +196,11 @@ class Language:
         self._arguments = None if self._arguments is None or arguments is None else self._arguments | arguments
         certain = made == self._cel.Type.BOOL
         return Expression(
-            text, tree, certain, _room(text, tree), compile_direct(tree), checked.eval, self._cel.Type.ERROR
+            text, tree, certain, self._paths(tree), _room(text, tree), compile_direct(tree), checked.eval, self._cel.Type.ERROR
         )
+
+    def _paths(self, tree: Node) -> tuple[syntax.Path, ...]:
+        return tuple(path for path in dict.fromkeys(syntax.find_paths(tree)) if path[0] in self.readers)
 
     def sight(self, subject: Any) -> Sight:
         """Return a call, or what else the language reads, as its expressions see it."""

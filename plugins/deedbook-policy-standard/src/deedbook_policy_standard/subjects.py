@@ -1,4 +1,6 @@
-"""What the policy kinds of this distribution judge besides calls: findings, generations, dispatches and coverage."""
+"""What the policy kinds of this distribution judge besides calls: findings, generations, dispatches, coverage and
+reviews.
+"""
 
 from typing import Any, Final
 
@@ -102,3 +104,22 @@ COVERAGE: Final[Object] = {
     },
 }
 """The JSON Schema of the subject ``coverage``."""
+
+REVIEW: Final[Object] = {
+    "description": "What a review of a task found, and what the task touches: a person may have to look at it",
+    "type": "object",
+    "required": ["task", "phase", "severities", "touches", "new_services", "schema_changes", "first_review"],
+    "properties": {
+        "task": {"description": "The task", **_TEXT},
+        "phase": {"description": "The phase that reviewed it", **_TEXT},
+        "severities": _texts("The severities of its findings, in the words of the review, such as BLOCKER"),
+        "touches": _texts("What the task touches, such as auth, secrets or pii"),
+        "new_services": _texts("Systems outside that are used only from now on"),
+        "schema_changes": {"description": "Whether the form of stored data changes", "type": "boolean"},
+        "first_review": {
+            "description": "Whether it joins systems in a way that no review has seen before",
+            "type": "boolean",
+        },
+    },
+}
+"""The JSON Schema of the subject ``review``."""

@@ -13,6 +13,8 @@ import attrs
 
 Kind: TypeAlias = Literal["constant", "name", "member", "call", "list", "object", "fold"]
 
+Path: TypeAlias = tuple[str, ...]
+"""A variable, and the members that lead to one of its values."""
 _Fields: TypeAlias = list[tuple[int, Any]]
 _Made: TypeAlias = "Callable[[_Fields, int, Mapping[int, int]], Node]"
 _ID: Final = 2
@@ -55,6 +57,20 @@ def tree(raw: bytes) -> Node:
         return _node(_one(checked, _TREE), positions)
     except (IndexError, KeyError, TypeError, struct.error) as problem:
         raise ValueError(f"not a checked expression: {problem}") from None
+
+
+def find_paths(node: Node) -> Iterator[Path]:
+    """Yield what an expression reads: each name, with the members that are taken from it one after the other."""
+    taken: list[str] = []
+    root = node
+    while root.kind == "member":
+        taken.insert(0, root.name)
+        root = root.parts[0]
+    if root.kind == "name":
+        yield (root.name, *taken)
+    else:
+        for part in root.parts:
+            yield from find_paths(part)
 
 
 def place_of_member(text: str, node: Node) -> int:

@@ -41,7 +41,8 @@ class CallContext(Protocol):
 class HttpProvider(ABC):
     """A model provider that asks an endpoint: ``completion_request_v2`` → ``completion_response_v2``.
 
-    A call sends one request and never a second one: the caller decides whether to ask again, by ``retryable``.
+    A call sends one request and never a second one: the caller decides whether to ask again, by ``retryable`` and
+    ``retry_after``.
     Everything that goes wrong is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for an answer that is not
     acceptable JSON; a message names the secret, never the key.
     """
@@ -69,7 +70,8 @@ class HttpProvider(ABC):
         try:
             return await self.attempt(request, ctx)
         except Trouble as trouble:
-            raise Failed(trouble.code, trouble.describe(), retryable=trouble.retryable) from None
+            problem = trouble
+        raise Failed(problem.code, problem.describe(), retryable=problem.retryable, retry_after=problem.wait)
 
     async def attempt(self, request: Object, ctx: CallContext) -> dict[str, Any]:
         """Send one request and return the response; raises `Trouble`, whose message holds no key."""

@@ -49,8 +49,7 @@ class Local:
 
     def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
         """Ask the model."""
-        weights = weights_of(request["model"])
-        slot = self._host.share(f"deedbook-provider-local/{weights.sha256}", lambda: ModelSlot(weights))
+        slot = self._slot(request)
 
         def tick() -> None:
             if ctx.remaining() <= 0:
@@ -66,7 +65,7 @@ class Local:
                 ctx.progress({"text": text})
 
         model = slot.get(tell)
-        schema = self._host.schema(request["response_schema"]) if "response_schema" in request else None
+        schema = self._schema(request)
         form = Form.of(schema, open_tools(request))
         prompt = prompt_tokens(request, schema, model.vocabulary)
         limit = min(self._limit, request.get("max_tokens", self._limit))
@@ -74,6 +73,18 @@ class Local:
             answer = generate(model, prompt, form, limit, show, tick)
         usage = {"input_tokens": len(prompt), "output_tokens": answer.tokens}
         return {**_outcome(request, form, answer), "usage": usage, "model": model.name, "schema_version": "v2"}
+
+    def count_tokens(self, request: Object) -> int:
+        """Return the number of tokens of the prompt; the first call loads the model, which the next request needs."""
+        model = self._slot(request).get(lambda line: None)
+        return len(prompt_tokens(request, self._schema(request), model.vocabulary))
+
+    def _slot(self, request: Object) -> ModelSlot:
+        weights = weights_of(request["model"])
+        return self._host.share(f"deedbook-provider-local/{weights.sha256}", lambda: ModelSlot(weights))
+
+    def _schema(self, request: Object) -> Object | None:
+        return self._host.schema(request["response_schema"]) if "response_schema" in request else None
 
 
 def _outcome(request: Object, form: Form, answer: Answer) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-"""The provider ``openai``: one request, sent once or, where that may help, again."""
+"""The provider ``openai``: one request to either of OpenAI's protocols."""
 
-import asyncio
-from random import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from deedbook import Ctx, Failed, HandlerSpec, Host, Json, Object
-from deedbook_provider_http import HttpProvider, Merged, Trouble
+from deedbook import HandlerSpec, Host, Object
+from deedbook_provider_http import HttpProvider, Merged
 from deedbook_provider_http.names import Names
 
 from . import responses
@@ -16,12 +14,6 @@ from .settings import SETTINGS, OpenAISettings
 
 if TYPE_CHECKING:
     import httpx2
-
-FIRST_WAIT: Final = 0.5
-"""Seconds before the first retry where the endpoint does not say; doubled each time, up to `LONGEST_WAIT`."""
-LONGEST_WAIT: Final = 8.0
-PATIENCE: Final = 60.0
-"""The longest ``Retry-After`` that is waited for, in seconds."""
 
 
 class OpenAI(HttpProvider):
@@ -35,23 +27,6 @@ class OpenAI(HttpProvider):
     def __init__(self, settings: Object, host: Host) -> None:
         self._own = OpenAISettings.read(settings)
         super().__init__(self._own, host)
-
-    async def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
-        """Ask the model."""
-        shown = _WatchedContext(ctx)
-        attempt = 0
-        while True:
-            try:
-                return await self.attempt(request, shown)
-            except Trouble as problem:
-                trouble = problem
-            wait = _wait(trouble, attempt)
-            last = attempt == self._own.retries or shown.any  # what was shown cannot be taken back
-            attempt += 1
-            if last or not trouble.again or wait > PATIENCE or wait >= ctx.remaining():
-                asked = f"; asked {attempt} times" if attempt > 1 else ""
-                raise Failed(trouble.code, f"{trouble}{asked}{trouble.describe_wait()}", retryable=trouble.retryable)
-            await asyncio.sleep(wait)
 
     def authorization(self, key: str) -> dict[str, str]:
         """Return the header with the key."""
@@ -94,24 +69,3 @@ class OpenAI(HttpProvider):
         """Return the response that an answer of the API is."""
         reader = responses.read if self._own.api == "responses" else read
         return reader(document, request, names, self._own.prices)
-
-
-class _WatchedContext:
-    """A call's context, and whether anything was shown."""
-
-    def __init__(self, ctx: Ctx) -> None:
-        self._ctx = ctx
-        self.any = False
-
-    def remaining(self) -> float:
-        return self._ctx.remaining()
-
-    def progress(self, delta: Json) -> None:
-        self.any = True
-        self._ctx.progress(delta)
-
-
-def _wait(trouble: Trouble, attempt: int) -> float:
-    if trouble.wait is not None:
-        return trouble.wait
-    return float(min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * (1 - random() / 4))  # noqa: S311 - only to spread load

@@ -34,7 +34,6 @@ SETTINGS: Final[Object] = {
             "description": "Which of the protocol's spellings to use; by default as base_url suggests.",
         },
         "organization": {"type": "string", "minLength": 1, "pattern": "^[!-~]+$"},
-        "retries": {"type": "integer", "minimum": 0, "maximum": 10, "default": 2},
     },
 }
 
@@ -46,7 +45,6 @@ class OpenAISettings(Settings):
     dialect: Dialect
     api: Literal["chat_completions", "responses"] = "chat_completions"
     organization: str | None = None
-    retries: int = 2
 
     @classmethod
     def read(cls, given: Object) -> "OpenAISettings":

@@ -480,7 +480,7 @@ class HostedProviderContract(ProviderContract):
         retryable: bool,
         streams: bool,
     ) -> None:
-        """The caller decides whether to ask again, by ``retryable``."""
+        """The caller decides whether to ask again, by ``retryable`` and ``retry_after``."""
         endpoint.plays(self.protocol.refusal("oops", status, {"location": "http://127.0.0.1:9/"}))
         problem = failed(stream=streams)
         assert words in str(problem)
@@ -492,7 +492,9 @@ class HostedProviderContract(ProviderContract):
     ) -> None:
         """As ``retry-after`` tells it."""
         endpoint.plays(self.protocol.refusal("slow down", 429, {"retry-after": "7"}))
-        assert "it wants to be asked again in 7 s" in str(failed())
+        problem = failed()
+        assert "it wants to be asked again in 7 s" in str(problem)
+        assert problem.retry_after == 7
 
     @pytest.mark.parametrize("raw", [b"", b"oops", b"[1]", b'{"error": "gone"}', b'{"a": 1, "a": 2}', b"\xff\xfe"])
     def test_a_refusal_in_another_form_is_still_one(

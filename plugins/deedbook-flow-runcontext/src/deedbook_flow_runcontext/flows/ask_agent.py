@@ -10,6 +10,7 @@ from typing import Any, Final
 from deedbook import Failed, HandlerSpec, Host, Object, Run, Skill
 from deedbook_flow_runcontext.agent_choice import MAX_CAPABILITIES, AgentQuery
 from deedbook_flow_runcontext.conversation import LIMIT_SETTINGS, TURNS_SPENT, Conversation, Limits
+from deedbook_flow_runcontext.coverage import check_coverage
 
 from .modes import PROMPT, build_clarification
 
@@ -29,10 +30,15 @@ _SETTINGS: Final = {
     "additionalProperties": False,
 }
 _STEP: Final = "work"
+_LONGEST: Final = 2000
 
 
 class AskAgent:
-    """The flow: takes ``{prompt}``; its context ends with the report of the agent."""
+    """The flow: takes ``{prompt}``; its context ends with the report of the agent.
+
+    COMPLETED: the report says that the work is done. FAILED: it does not. NEEDS_HUMAN: the door asked for a person.
+    HALTED: the agent used up its turns. Everything else raises `Failed`.
+    """
 
     spec = HandlerSpec(settings=_SETTINGS, takes=PROMPT, effects="none", files="none")
 
@@ -49,15 +55,21 @@ class AskAgent:
         agent = query.choose(run.agents()).name
         wanted = {"capabilities": list(query.capabilities), "domain": query.domain}
         context.clarify(build_clarification(prompt, agent=agent, wanted=wanted))
-        context.plan(_build_plan(agent))
+        plan = _build_plan(agent)
+        context.plan(plan)
         context.begin_execution()
+        handoff = {"request": prompt, "plan": plan}
         try:
-            report = Conversation(run, agent, {"request": prompt}, self._limits, acts=True).answer("worker_report_v1")
+            report = Conversation(run, agent, handoff, self._limits, acts=True).answer("worker_report_v1")
         except Failed as failure:
             _end(context, failure)
             return
-        context.verify({**report, "steps_completed": [_STEP]})
-        context.complete({"verdict": "pass", "schema_version": "v1"})
+        context.verify(report)
+        missing = "; ".join(finding.message for finding in check_coverage(plan, report))
+        if missing:
+            context.fail(f"{missing}; the agent {agent} says: {report['output']}"[:_LONGEST])
+        else:
+            context.complete({"verdict": "pass", "schema_version": "v1"})
 
 
 def _find_query(skill: Skill | None) -> AgentQuery | None:

@@ -7,6 +7,12 @@ import click
 from deedbook.cli.common import SuggestingGroup
 from deedbook.cli.output import data_command
 
+from .agent import agent
+from .context import context
+from .files import lint, listing, show
+from .metrics import metrics
+from .routing import routing
+
 SECTION: Final = "Workspace"
 
 
@@ -14,3 +20,7 @@ SECTION: Final = "Workspace"
 @click.group("swe", cls=SuggestingGroup)
 def command() -> None:
     """List, show, check and run pipelines of phases."""
+
+
+for each in (listing, show, lint, context, metrics, routing, agent):
+    command.add_command(each)

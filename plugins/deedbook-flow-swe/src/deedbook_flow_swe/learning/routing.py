@@ -148,7 +148,8 @@ def choose(
 
     *facts* may have ``tags`` (of the task), ``text`` (what the task or the unit's interfaces say), ``verified_pattern``
     (whether a verified pattern matches the tags), ``findings`` (the classes of the findings so far) and ``rollbacks``
-    (how often the phase was rolled back in this task); a missing fact fulfils no condition. *default* is the tier of
+    (how often the phase was rolled back in this task); a missing fact fulfils no condition. A phase without a unit may
+    have ``touches``, of all units together. *default* is the tier of
     the contract, for phases that the policy does not list. *tiers* are those of the profile: if the chosen one is not
     among them, the next more capable one is asked, otherwise the next cheaper one, and the choice says so.
 
@@ -199,6 +200,10 @@ def _split(text: str) -> list[str]:
     return "".join(each if each.isalnum() else " " for each in text.casefold()).split()
 
 
+def _touches(expected: Any, unit: Object, facts: Object) -> bool:
+    return bool(_words(expected) & _words((unit or facts).get("touches", ())))
+
+
 def _is_pattern_known(expected: Any, _unit: Object, facts: Object) -> bool:
     return facts.get("verified_pattern") is expected
 
@@ -214,7 +219,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[Any, Object, Object], bool]]] = Mappin
         "mentions": _mentions,
         "unit_types": lambda expected, unit, _facts: unit.get("type") in expected,
         "unit_sizes": lambda expected, unit, _facts: unit.get("size") in expected,
-        "unit_touches": lambda expected, unit, _facts: bool(_words(expected) & _words(unit.get("touches", ()))),
+        "unit_touches": _touches,
         "verified_pattern": _is_pattern_known,
         "rollbacks": _was_rolled_back,
     }

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from deedbook import Failed, Json, Object, Run
+from deedbook.contract import Agent
 
 ANSWER: Final = "phase_answer_v1"
 """The schema of an agent's answer."""
@@ -21,12 +22,11 @@ _ENDS_WORK: Final = frozenset({"APPROVAL_REFUSED", "NEEDS_HUMAN", "CANCELLED", "
 
 @attrs.frozen(kw_only=True)
 class Prompt:
-    """What an agent is asked: the *text*, in the role *agent*, with a model of *tier*; *budget* is in tokens."""
+    """What an agent is asked: the *text*, which goes to a model of *tier*. *role* is the agent inside its branch."""
 
-    agent: str
+    role: Agent
     text: str
     tier: str
-    budget: int
 
 
 @attrs.frozen(kw_only=True)
@@ -71,24 +71,26 @@ class ModelAgent:
     max_turns: int = 12
     max_malformed: int = 1
 
-    def work(self, run: Run, prompt: Prompt, check: Callable[[Object], str]) -> AgentAnswer:
+    def work(self, run: Run, prompt: Prompt, check: Callable[[Object], str]) -> AgentAnswer:  # noqa: ARG002
         """Return the answer of the model."""
-        return _Talk(self, run, prompt).go(check)
+        return _Talk(self, prompt).go(check)
+
+
+def build_messages(role: Agent, text: str) -> list[dict[str, Any]]:
+    """Return the first messages to the model of *role*: its persona, and the prompt."""
+    return [{"role": "system", "content": role.instructions}, {"role": "user", "content": text}]
 
 
 class _Talk:
     """One conversation."""
 
-    def __init__(self, limits: ModelAgent, run: Run, prompt: Prompt) -> None:
+    def __init__(self, limits: ModelAgent, prompt: Prompt) -> None:
         self._limits, self._prompt = limits, prompt
-        self._agent = run.agent(prompt.agent)
+        self._agent = prompt.role
         self._tools = self._agent.tools()
         self._turns = 0
         self._denials: list[Denial] = []
-        self._messages: list[dict[str, Any]] = [
-            {"role": "system", "content": self._agent.instructions},
-            {"role": "user", "content": prompt.text},
-        ]
+        self._messages = build_messages(prompt.role, prompt.text)
 
     def go(self, check: Callable[[Object], str]) -> AgentAnswer:
         for left in range(self._limits.max_malformed, -1, -1):
@@ -123,11 +125,13 @@ class _Talk:
 
     def _complete(self) -> dict[str, Any]:
         if self._turns >= self._limits.max_turns:
-            why = f"the {self._prompt.agent} was not done after {self._turns} turns, which is the limit"
+            why = f"the {self._agent.role} was not done after {self._turns} turns, which is the limit"
             raise AgentFault(TURNS_SPENT, why, tuple(self._denials))
         self._turns += 1
         request: dict[str, Any] = {"messages": list(self._messages), "response_schema": ANSWER}
-        return self._agent.complete({**request, "tools": self._tools} if self._tools else request)
+        if self._tools:
+            request["tools"] = self._tools
+        return self._agent.complete(request, tier=self._prompt.tier)
 
     def _use(self, call: Object) -> Json:
         try:

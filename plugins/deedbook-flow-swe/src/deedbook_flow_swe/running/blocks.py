@@ -53,6 +53,4 @@ class Blocked(Exception):  # noqa: N818 - it names what happened
 
 def read_block(value: Object, unit: str | None, place: str | None) -> Block:
     """Return the block that an agent's answer states in its ``blocked``."""
-    return Block(
-        by="agent", reason=str(value["reason"]), missing=tuple(value["missing"]), unit=unit, place=place
-    )
+    return Block(by="agent", reason=str(value["reason"]), missing=tuple(value["missing"]), unit=unit, place=place)

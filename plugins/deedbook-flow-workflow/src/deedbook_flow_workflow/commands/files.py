@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deedbook.cli.common import GlobalOptions, json_option, profile_option
-from deedbook.cli.output import as_json, message, report_error, say, table
+from deedbook.cli.output import as_json, message, say, table
 from deedbook.format.terminal import plain
 
+from .lint_report import find_charter_faults, print_report
+
 if TYPE_CHECKING:
-    from deedbook.format.errors import DomainError
     from deedbook_flow_workflow.registry.files import WorkflowFile
     from deedbook_flow_workflow.registry.registry import WorkflowRegistry
     from deedbook_flow_workflow.views.cycle import CycleView
@@ -134,42 +135,10 @@ def lint(options: GlobalOptions, profile: str | None) -> int:
     registry: Any = workspace.sections.get("workflows") if workspace else None
     policies: Mapping[str, Any] = {}
     if not faults:
-        faults, policies = _compile(options, profile)
+        found, policies = find_charter_faults(options, profile)
+        faults = list(found)
     notes = [] if registry is None or faults else list(lint_files(registry, policies))
-    if options.json:
-        as_json(
-            {
-                "schema_version": "v1",
-                "ok": not faults,
-                "files": 0 if registry is None else _count(registry),
-                "faults": [{"code": each.code, "place": each.place, "message": each.message} for each in faults],
-                "notes": [{"place": note.place, "message": note.why} for note in notes],
-            }
-        )
-    else:
-        for fault in faults:
-            report_error(f"{fault} [{fault.code}]")
-        for note in notes:
-            say(plain(f"{note.place}: {note.why}"))
-        if not faults:
-            say(f"{0 if registry is None else _count(registry)} workflow files, no faults")
-    return 1 if faults else 0
-
-
-def _compile(options: GlobalOptions, profile: str | None) -> "tuple[list[DomainError], Mapping[str, Any]]":
-    """Return the faults that only compiling finds, such as those of a policy's rules, and the compiled policies."""
-    from deedbook.charter.compiler import compile_charter
-    from deedbook.format.errors import DeedbookError
-    from deedbook.format.release import VERSION
-    from deedbook.plugins.plugins import discover
-    from deedbook.workspace.workspace import read_workspace
-
-    catalogue = discover()
-    try:
-        charter = compile_charter(read_workspace(options.workspace, profile, catalogue), catalogue, kernel=VERSION)
-    except DeedbookError as problem:
-        return list(problem.errors), {}
-    return [], charter.document["policies"]
+    return print_report(options, "workflow files", 0 if registry is None else _count(registry), faults, notes)
 
 
 def _count(registry: "WorkflowRegistry") -> int:

@@ -4,7 +4,7 @@ A file lies in ``workflows/`` of ``.system`` or of a pack, or in a folder that `
 is taken once on its axis. Only a file of the workspace replaces that of a pack, by ``overrides: <pack>``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -12,10 +12,11 @@ import attrs
 
 from deedbook.contract.pointers import join_pointer
 from deedbook.format.schema import suggest
-from deedbook.workspace.declarations import Origin
 from deedbook.workspace.documents import Document, parse_front_matter
 from deedbook.workspace.sources import list_entries
 from deedbook.workspace.trees import SourceReader, SourceTree
+
+from .overrides import FileIndex, IndexedFile
 
 CYCLES: Final = "cycles"
 PHASES: Final = "phases"
@@ -35,49 +36,21 @@ ROLES: Final = ("reviewer", "researcher", "document-reviewer")
 TEMPLATE: Final = "-template"
 
 _FOLDER: Final = "workflows"
-_OVERRIDES: Final = "overrides"
 _INLINED: Final = ("persona", "personas", "agents")
 _READ_ME: Final = "README.md"
 
 
 @attrs.frozen(kw_only=True)
-class WorkflowFile:
-    """A file: its *axis* and *id* (a persona's is ``ROLE/ID``), front matter and text; *pack* is ``None`` for an own.
+class WorkflowFile(IndexedFile):
+    """A file: its axis and id (a persona's is ``ROLE/ID``), front matter and text; *raw* has its bytes."""
 
-    *overrides* is the pack whose file it replaces, *raw* has its bytes.
-    """
-
-    axis: str
-    id: str
-    document: Document = attrs.field(repr=False)
     body: str = attrs.field(repr=False)
     raw: bytes = attrs.field(repr=False)
-    pack: str | None = None
-
-    @property
-    def front(self) -> Any:
-        """The front matter."""
-        return self.document.value
-
-    @property
-    def overrides(self) -> str | None:
-        """The pack whose file it replaces."""
-        found: str | None = self.front.get(_OVERRIDES)
-        return found
-
-    @property
-    def origin(self) -> Origin:
-        """The position of the file, for declarations."""
-        return Origin(self.document, packed=self.pack is not None)
 
     @property
     def line(self) -> str:
         """``file:line`` of the id."""
         return self.document.line("/name" if self.axis == PERSONAS else "/id")
-
-    def place(self, *keys: str | int) -> str:
-        """Return ``file:line:column`` of the value at *keys*."""
-        return self.document.place(join_pointer(*keys) if keys else "")
 
 
 class Library:
@@ -87,10 +60,10 @@ class Library:
     """
 
     def __init__(self, reader: SourceReader) -> None:
-        self.files: dict[str, dict[str, WorkflowFile]] = {axis: {} for axis in SCHEMAS}
+        self._index: FileIndex[WorkflowFile] = FileIndex(SCHEMAS, reader)
+        self.files = self._index.files
         self.faulty: set[tuple[str, str]] = set()
         self._reader = reader
-        self._packed: dict[tuple[str, str], WorkflowFile] = {}
 
     def read(self, tree: SourceTree, roots: Sequence[str], packs: Sequence[SourceTree]) -> None:
         """Read the files of the *packs*, of *tree* and of its folders *roots*."""
@@ -99,12 +72,7 @@ class Library:
         own = [tree.path(_FOLDER)] if tree.folder.exists(tree.path(_FOLDER)) else []
         for folder in (*own, *roots):
             self._read_folder(tree, folder, None)
-        for file in self._own_files():
-            self._check_override(file)
-
-    def _own_files(self) -> Iterator[WorkflowFile]:
-        for axis in self.files.values():
-            yield from (file for file in axis.values() if file.pack is None)
+        self._index.check_overrides()
 
     # --- folders ------------------------------------------------------------------------------------------------------
 
@@ -145,9 +113,7 @@ class Library:
         for path in paths:
             if path.rpartition("/")[2] != _READ_ME:
                 file = self._read_file(tree, axis, path, pack, prefix)
-                if file:
-                    self._add(file)
-                else:
+                if file is None or not self._index.add(file):
                     unread.append(path)
         for path in unread:
             stem = PurePosixPath(path).stem
@@ -170,9 +136,6 @@ class Library:
         said: Any = document.value
         name = prefix + said["name" if axis == PERSONAS else "id"]
         file = WorkflowFile(axis=axis, id=name, document=document, body=body, raw=raw, pack=pack)
-        if pack is not None and file.overrides is not None:
-            self._refuse("overrides: a file of a pack replaces no other; leave it out", file.place(_OVERRIDES))
-            return None
         return file if self._is_named_well(file, path) else None
 
     def _is_named_well(self, file: WorkflowFile, path: str) -> bool:
@@ -199,37 +162,5 @@ class Library:
             self._refuse(f"{keys[0]}: {why}", document.place(join_pointer(*keys), key=len(keys) == 1))
         return bool(found)
 
-    # --- ids ----------------------------------------------------------------------------------------------------------
-
-    def _add(self, file: WorkflowFile) -> None:
-        known = self.files[file.axis]
-        first = known.get(file.id)
-        if first is None:
-            known[file.id] = file
-        elif file.pack is None and first.pack is not None and file.overrides is not None:
-            self._packed[file.axis, file.id] = first
-            known[file.id] = file
-        else:
-            hint = "rename one of them"
-            if file.pack is None and first.pack is not None:
-                hint = f"rename it, or replace the pack's file with overrides: {_pack_name(first.pack)}"
-            self._refuse(f'"{file.id}" is also in {first.line}; an id names one of the {file.axis}, {hint}', file.line)
-
-    def _check_override(self, file: WorkflowFile) -> None:
-        first = self._packed.get((file.axis, file.id))
-        if file.overrides is None:
-            return
-        if first is None or first.pack is None:
-            why = f"overrides: no pack has the file {file.axis}/{file.id}; leave it out, or correct the id"
-            self._refuse(why, file.place(_OVERRIDES))
-        elif _pack_name(first.pack) != file.overrides:
-            why = f"overrides: {file.axis}/{file.id} is of the pack {_pack_name(first.pack)}, not of {file.overrides}"
-            self._refuse(why, file.place(_OVERRIDES))
-
     def _refuse(self, why: str, place: str) -> None:
         self._reader.refuse("SOURCE_INVALID", why, place)
-
-
-def _pack_name(label: str) -> str:
-    """Return the id of a pack from its label, ``pack ID (DISTRIBUTION VERSION)``."""
-    return label.removeprefix("pack ").partition(" (")[0]

@@ -1,17 +1,33 @@
 """Compile the signals of workflow files, so that a misspelt field is a fault of the file and not of a run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from deedbook import Object
 from deedbook.contract.pointers import find_value, join_pointer
 from deedbook.format.errors import DomainError, fault
+from deedbook.workspace.documents import Document
 from deedbook_flow_workflow.signals import build_language
 from deedbook_policy_standard.signals import Invalid, NoEngine, SignalLanguage
 
 from .files import WorkflowFile
 
 EXAMPLE: Final = "review_aggregate.p0_unresolved == 0"
+
+
+def check_condition(
+    document: Document, keys: tuple[str | int, ...], language: Callable[[], SignalLanguage], hint: str
+) -> Iterator[DomainError]:
+    """Yield the flaws of the condition at *keys* of *document*, each at its place; *hint* says what is expected."""
+    at = join_pointer(*keys)
+    try:
+        language().compile(str(find_value(document.value, at, "")))
+    except NoEngine:
+        why = "conditions need CEL; install it with: pip install 'deedbook-policy-standard[cel]'"
+        yield fault("PLUGIN_MISSING", why, place=document.place(at))
+    except Invalid as problem:
+        for flaw in problem.flaws:
+            yield fault("SOURCE_INVALID", f"{keys[-1]}: {flaw.message}; {hint}", place=document.within(at, flaw.at))
 
 
 class SignalCheck:
@@ -25,15 +41,8 @@ class SignalCheck:
         text = find_value(file.front, join_pointer(*keys), None)
         if text is None:
             return
-        try:
-            self._language(output).compile(str(text))
-        except NoEngine:
-            why = "signals need CEL; install it with: pip install 'deedbook-policy-standard[cel]'"
-            yield fault("PLUGIN_MISSING", why, place=file.place(*keys))
-        except Invalid as problem:
-            for flaw in problem.flaws:
-                why = f"{keys[-1]}: {flaw.message}; a signal is a condition in CEL, such as {EXAMPLE}"
-                yield fault("SOURCE_INVALID", why, place=file.document.within(join_pointer(*keys), flaw.at))
+        hint = f"a signal is a condition in CEL, such as {EXAMPLE}"
+        yield from check_condition(file.document, keys, lambda: self._language(output), hint)
 
     def _language(self, output: tuple[str, Object] | None) -> SignalLanguage:
         name = None if output is None else output[0]

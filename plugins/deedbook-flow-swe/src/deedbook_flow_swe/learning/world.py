@@ -1,0 +1,77 @@
+"""The files of ``world/``: renderings of what the ledgers say about patterns and routing; pure.
+
+Only the runner writes them. The same record gives the same bytes.
+"""
+
+import json
+from typing import Any, Final
+
+from deedbook import Object
+from deedbook_flow_swe.yaml_text import render_yaml
+
+from .evidence import ANTI_PATTERN, PATTERN, Mention, PatternEvidence
+
+_FOLDERS: Final = {PATTERN: "world/verified-patterns", ANTI_PATTERN: "world/anti-patterns"}
+
+
+def pattern_path(kind: str, pattern: str) -> str:
+    """Return the file of a promoted pattern."""
+    return f"{_FOLDERS[kind]}/{pattern}.md"
+
+
+def evidence_path(kind: str, pattern: str) -> str:
+    """Return the file with the evidence about a pattern."""
+    return f"world/reward-evidence/{pattern}{'-anti' if kind == ANTI_PATTERN else ''}-pattern.yaml"
+
+
+def routing_path(policy: str) -> str:
+    """Return the file of the routing policy in force."""
+    return f"world/routing-policies/{policy}.yaml"
+
+
+def render_pattern(evidence: PatternEvidence, mention: Mention) -> str:
+    """Return the file of a promoted pattern: tags and tasks as front matter, and the words of the retrospective."""
+    tags = sorted({tag for row in evidence.rows for tag in row["context_tags"]})
+    front = {"id": evidence.pattern, "kind": evidence.kind, "title": mention.title, "tags": tags}
+    tasks = [row["task_id"] for row in evidence.rows]
+    return f"---\n{render_yaml({**front, 'tasks': tasks})}---\n# {_one_line(mention.title)}\n\n{mention.text.strip()}\n"
+
+
+def render_evidence(evidence: PatternEvidence) -> str:
+    """Return the file with the evidence about a pattern."""
+    return render_yaml(evidence.as_json())
+
+
+def render_routing(policy: Object, revised: int | None) -> str:
+    """Return the file of the routing policy in force, with the event of the workspace ledger that revised it."""
+    since = "the charter" if revised is None else f"event {revised} of the workspace ledger"
+    return f"# The policy in force, from {since}. Edits have no effect.\n{render_yaml(policy)}"
+
+
+def render_reward(reward: Object) -> str:
+    """Return ``reward.yaml``."""
+    return render_yaml(reward)
+
+
+def render_agent_rewards(agent: str, rewards: list[Any]) -> str:
+    """Return ``rewards.md`` of an agent: one row for each task in which its phase ran. No agent gets to read it."""
+    lines = [
+        f"# Rewards of {agent}",
+        "",
+        "| task | composite | iterations | outcome | cause |",
+        "|---|---|---|---|---|",
+    ]
+    for reward, phase in rewards:
+        health = reward["phase_health"].get(phase, {})
+        cells = (reward["task_id"], reward["composite_score"], health.get("iterations"), health.get("outcome"))
+        lines.append("| " + " | ".join([*map(_cell, cells), _cell(health.get("cause", ""))]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return _one_line(text).replace("|", "\\|")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,83 @@
+"""The services of a pipeline as a Compose file: runner, agents, executor.
+
+See https://github.com/compose-spec/compose-spec.
+
+The runner alone has the workspace, the keys and a way out to the models. Each agent has its inbox and nothing else. The
+executor has the limits that the tool ``sandbox`` gives a program.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from .inbox import INBOX
+
+EXECUTOR: Final = "executor"
+RUNNER: Final = "pipeline-runner"
+_USER: Final = "65534:65534"
+_CONFINED: Final[Mapping[str, Any]] = {
+    "user": _USER,
+    "read_only": True,
+    "network_mode": "none",
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+}
+"""No network, no files but those that are mounted, no rights."""
+
+
+@attrs.frozen(kw_only=True)
+class Layout:
+    """What the services are made from: the pipeline's *agents*, its *data* folder, and *variables* with secrets."""
+
+    agents: Sequence[str]
+    data: str
+    variables: Iterable[str] = ()
+
+
+def build_compose(layout: Layout) -> dict[str, Any]:
+    """Return the Compose file as JSON."""
+    services = {RUNNER: _runner(layout)}
+    services |= {agent: _agent(layout, agent) for agent in layout.agents}
+    services[EXECUTOR] = _executor(layout)
+    return {"name": "deedbook", "services": services, "networks": {"models": {"driver": "bridge"}}}
+
+
+def _inbox(layout: Layout, name: str) -> str:
+    folder = f"{layout.data}/{INBOX}/{name}".removeprefix("./")
+    return f"./{folder}:/inbox/{name}"
+
+
+def _runner(layout: Layout) -> dict[str, Any]:
+    return {
+        "build": ".",
+        "working_dir": "/workspace",
+        "command": ["deedbook", "swe", "run", "--all"],
+        "environment": {name: f"${{{name}:-}}" for name in sorted(layout.variables)},
+        "volumes": [".:/workspace"],
+        "networks": ["models"],
+        "depends_on": [*layout.agents, EXECUTOR],
+        "security_opt": ["no-new-privileges:true"],
+    }
+
+
+def _agent(layout: Layout, agent: str) -> dict[str, Any]:
+    return {
+        "build": ".",
+        "command": ["deedbook", "swe", "agent", agent, "--inbox", "/inbox"],
+        "volumes": [_inbox(layout, agent)],
+        **_CONFINED,
+    }
+
+
+def _executor(layout: Layout) -> dict[str, Any]:
+    return {
+        "build": ".",
+        "command": ["deedbook", "swe", "executor", "--inbox", "/inbox"],
+        "volumes": [_inbox(layout, EXECUTOR)],
+        "tmpfs": ["/tmp:size=256m", "/workspace:size=512m,uid=65534,gid=65534"],  # noqa: S108 - the container's own
+        "cpus": 2.0,
+        "mem_limit": "512m",
+        "pids_limit": 128,
+        **_CONFINED,
+    }

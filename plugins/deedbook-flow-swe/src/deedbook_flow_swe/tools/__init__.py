@@ -1,0 +1,1 @@
+"""The tools of a pipeline: files, patches, git, human review, and the reports of programs in the sandbox."""

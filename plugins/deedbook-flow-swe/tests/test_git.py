@@ -1,0 +1,310 @@
+"""The task's working copy, and the merge of what was verified."""
+
+import shutil
+
+import pytest
+from git_workshop import ABILITIES, COPY, PROJECT, README, Calls, git, hashes, make_project, patch_of
+
+from deedbook.format.files import Folder
+from deedbook.plugins.host import WorkspaceHost
+from deedbook.programs.workers import Workers
+from deedbook_flow_swe.tools.git import SweGit
+
+
+@pytest.fixture
+def project(lab):
+    lab.settings(abilities=ABILITIES)
+    return make_project(lab.path)
+
+
+@pytest.fixture
+def calls(lab, project):
+    return Calls(lab.session())
+
+
+@pytest.fixture
+def opened(calls):
+    """Return the calls, with the task's working copy open."""
+    calls("git", action="open", worktree=COPY, repository=PROJECT)
+    return calls
+
+
+def verified(calls, patch=README):
+    """Apply and commit *patch*; return the arguments of its merge."""
+    calls("git", action="apply", worktree=COPY, patch=patch)
+    commit = calls("git", action="commit", worktree=COPY, message="feat: name the shop (AC-001)")["commit"]
+    head = calls("git", action="head", repository=PROJECT)["commit"]
+    places = {"worktree": COPY, "repository": PROJECT}
+    return {"action": "merge", **places, "head": head, "commit": commit, "message": "Merge t-1"}
+
+
+# --- the working copy -------------------------------------------------------------------------------------------------
+
+
+def test_git_takes_a_patch_from_the_task_to_one_merged_commit(calls, project):
+    opened = calls("git", action="open", worktree=COPY, repository=PROJECT)
+    assert opened["commit"] == opened["base"] == git(project, "rev-parse", "HEAD").strip()
+    assert opened["branch"] == "refs/heads/main"
+    merge = verified(calls)
+    changed = calls("git", action="changed", worktree=COPY)
+    assert changed["files"] == [{"path": "README.md", "kind": "changed", "added": 1, "removed": 1}]
+    merged = calls("git", **merge)
+    assert (merged["merged"], merged["clean"]) == (True, True)
+    assert git(project, "rev-parse", "HEAD").strip() == merged["commit"]
+    assert git(project, "log", "-1", "--format=%P %s").strip() == f"{merge['head']} {merge['commit']} Merge t-1"
+    assert (project / "README.md").read_text() == "# The shop\n"
+    assert git(project, "status", "--porcelain") == ""
+    assert calls("git", **merge) == merged, "the same merge again makes no second commit"
+    assert git(project, "rev-list", "--count", "HEAD").strip() == "3"
+
+
+def test_git_opens_a_working_copy_once(opened, lab):
+    before = hashes(lab.path / COPY)
+    opened("git", action="open", worktree=COPY, repository=PROJECT)
+    assert hashes(lab.path / COPY) == before
+
+
+def test_git_dir_of_the_working_copy_is_not_for_tools(opened):
+    assert opened.fails("read", paths=[f"{COPY}/.git/config"]).code == "PATH_REFUSED"
+    found = opened("read", paths=[f"{COPY}/**"])
+    names = [each["path"].removeprefix(f"{COPY}/") for each in found["files"]]
+    assert names == ["README.md", "shop/__init__.py", "shop/price.py"]
+
+
+def test_reset_leaves_what_was_committed_and_nothing_else(opened, lab):
+    merge = verified(opened)
+    opened("git", action="apply", worktree=COPY, patch=patch_of("README.md", "# The shop", "# Again"))
+    (lab.path / COPY / "new.txt").write_text("left over")
+    opened("git", action="reset", worktree=COPY, commit=merge["commit"])
+    assert opened("git", action="head", worktree=COPY) == {
+        "commit": merge["commit"], "branch": "refs/heads/task", "clean": True,
+    }  # fmt: skip
+    opened("git", action="reset", worktree=COPY)
+    assert (lab.path / COPY / "README.md").read_text() == "# Shop\n"
+
+
+def test_apply_refuses_a_patch_and_changes_nothing(opened, lab):
+    before = hashes(lab.path, ".deedbook")
+    for patch in (
+        patch_of("README.md", "# Other", "# X"),
+        patch_of("absent.md", "# Other", "# X"),
+        patch_of(".git/config", "[core]", "[alias]"),
+    ):
+        assert opened.fails("git", action="apply", worktree=COPY, patch=patch).code == "PATCH_REFUSED"
+        assert hashes(lab.path, ".deedbook") == before
+
+
+def test_apply_refuses_files_outside_the_unit_and_too_many_lines(opened):
+    why = opened.fails("git", action="apply", worktree=COPY, patch=README, allow=["shop/**"])
+    assert (why.code, "README.md" in why.message) == ("PATCH_REFUSED", True)
+    assert opened.fails("git", action="apply", worktree=COPY, patch=README, most_lines=1).code == "PATCH_REFUSED"
+
+
+def test_apply_wants_the_state_of_the_last_commit(opened):
+    opened("git", action="apply", worktree=COPY, patch=README)
+    error = opened.fails("git", action="apply", worktree=COPY, patch=patch_of("README.md", "# The shop", "# X"))
+    assert error.code == "GIT_REFUSED"
+
+
+def test_git_refuses_what_makes_no_sense(opened):
+    for args, code in (
+        ({"action": "apply", "worktree": COPY}, "ARGUMENT_REFUSED"),
+        ({"action": "head", "worktree": COPY, "message": "x"}, "ARGUMENT_REFUSED"),
+        ({"action": "head"}, "ARGUMENT_REFUSED"),
+        ({"action": "commit", "worktree": COPY, "message": "nothing"}, "GIT_REFUSED"),
+        ({"action": "reset", "worktree": COPY, "commit": "0" * 40}, "GIT_REFUSED"),
+        ({"action": "changed", "worktree": COPY, "since": "0" * 40}, "GIT_REFUSED"),
+        ({"action": "head", "worktree": "tasks/t-1"}, "GIT_REFUSED"),
+        ({"action": "head", "repository": "nowhere"}, "GIT_REFUSED"),
+        ({"action": "head", "repository": "../outside"}, "PATH_REFUSED"),
+        ({"action": "push", "repository": PROJECT}, "SCHEMA_VIOLATION"),
+    ):
+        assert opened.fails("git", **args).code == code, args
+
+
+# --- hostile repositories ---------------------------------------------------------------------------------------------
+
+
+def test_repository_whose_configuration_runs_or_leads_elsewhere_is_refused(calls, project, lab):
+    out = lab.path.parent / "outside"
+    for key, value in (
+        ("core.fsmonitor", "touch {out}"), ("core.sshCommand", "touch {out}"), ("filter.x.clean", "touch {out}"),
+        ("diff.external", "touch {out}"), ("include.path", "{out}"), ("core.worktree", "{out}"),
+        ("core.hooksPath", "{out}"), ("uploadpack.packObjectsHook", "touch {out}"), ("merge.x.driver", "touch {out}"),
+    ):  # fmt: skip
+        git(project, "config", key, value.format(out=out))
+        error = calls.fails("git", action="head", repository=PROJECT)
+        git(project, "-c", "core.worktree=.", "config", "--unset", key)
+        assert (error.code, out.exists()) == ("GIT_REFUSED", False), key
+
+
+def test_hooks_of_the_repository_do_not_run(opened, project, lab):
+    out = lab.path.parent / "ran"
+    for name in ("pre-commit", "post-commit", "post-merge", "post-checkout", "reference-transaction", "update"):
+        hook = project / ".git/hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {out}\n")
+        hook.chmod(0o755)
+    opened("git", **verified(opened))
+    assert not out.exists()
+
+
+def test_links_lead_git_nowhere(calls, project, lab):
+    (lab.path.parent / "outside").mkdir()
+    (lab.path / "tasks/t-1/worktree").symlink_to(lab.path.parent / "outside")
+    (lab.path / "repos/link").symlink_to(project)
+    assert calls.fails("git", action="open", worktree=COPY, repository=PROJECT).code == "PATH_REFUSED"
+    assert calls.fails("git", action="head", repository="repos/link").code == "PATH_REFUSED"
+    assert list((lab.path.parent / "outside").iterdir()) == []
+
+
+def test_git_dir_that_leads_elsewhere_is_refused(calls, project, lab):
+    elsewhere = lab.path.parent / "elsewhere"
+    (project / ".git").rename(elsewhere)
+    (project / ".git").write_text(f"gitdir: {elsewhere}\n")
+    assert calls.fails("git", action="head", repository=PROJECT).code == "GIT_REFUSED"
+
+
+# --- the merge --------------------------------------------------------------------------------------------------------
+
+
+def test_merge_refuses_a_repository_that_has_moved_on(opened, project):
+    merge = verified(opened)
+    (project / "other.txt").write_text("meanwhile")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "fix: meanwhile")
+    moved = git(project, "rev-parse", "HEAD")
+    assert opened.fails("git", **merge).code == "GIT_REFUSED"
+    assert git(project, "rev-parse", "HEAD") == moved
+
+
+def test_merge_refuses_a_dirty_tree_and_leaves_it(opened, project):
+    merge = verified(opened)
+    (project / "shop/price.py").write_text("# in work\n")
+    assert opened.fails("git", **merge).code == "GIT_REFUSED"
+    assert (project / "shop/price.py").read_text() == "# in work\n"
+    assert git(project, "rev-parse", "HEAD").strip() == merge["head"]
+
+
+def test_merge_takes_only_a_commit_of_the_task_that_follows(opened):
+    merge = verified(opened)
+    for wrong in ("0" * 40, merge["head"]):
+        assert opened.fails("git", **{**merge, "commit": wrong}).code == "GIT_REFUSED"
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches it."""
+
+
+class DyingHost:
+    """The host of a tool in a process that is gone *after* a program of git, or after a number of programs."""
+
+    def __init__(self, host, after):
+        self._host, self._after = host, after
+        self.scan, self.ran = host.scan, 0
+
+    def run(self, argv, **options):
+        if self._after == self.ran:
+            raise Killed
+        self.ran += 1
+        result = self._host.run(argv, **options)
+        if self._after in argv:
+            raise Killed
+        return result
+
+
+class Patient:
+    """A call without a limit."""
+
+    def remaining(self):
+        return float("inf")
+
+
+@pytest.fixture
+def host(lab):
+    make_project(lab.path)
+    with Workers() as workers, Folder.at(lab.path) as folder:
+        yield WorkspaceHost(folder, [""], [".deedbook"], {}, workers=lambda: workers)
+
+
+@pytest.fixture
+def act(host):
+    """Return what makes a call of the tool, which is gone *after* a step."""
+
+    def call(args, after=None):
+        try:
+            return SweGit({}, DyingHost(host, after))(args, Patient())
+        except Killed:
+            return None
+
+    return call
+
+
+@pytest.fixture
+def merge(act):
+    """Return the arguments of a merge that is due."""
+    act({"action": "open", "worktree": COPY, "repository": PROJECT})
+    return verified(lambda _, **args: act(args))
+
+
+def check_killed_merge(root, host, act, merge, after):
+    """Kill a merge, reconcile it, make it again; return whether it was made before (``None``: not killed)."""
+    project = root / PROJECT
+    before = hashes(root, ".deedbook", "repos/")
+    if act(merge, after) is not None:
+        return None
+    told = SweGit({}, host).reconcile(merge, "")
+    made = git(project, "rev-list", "--count", "HEAD").strip() == "3"
+    assert (told["merged"], told["commit"] is not None, told["clean"]) == (made, made, True)
+    assert act(merge)["merged"]
+    assert git(project, "rev-list", "--count", "HEAD").strip() == "3"
+    assert (project / "README.md").read_text() == "# The shop\n"
+    assert hashes(root, ".deedbook", "repos/") == before
+    return made
+
+
+@pytest.mark.parametrize(
+    ("after", "made"), [("fetch", False), ("commit-tree", False), ("update-ref", True), ("read-tree", True)]
+)
+def test_merge_that_is_killed_is_made_once_or_not_at_all(lab, host, act, merge, after, made):
+    assert check_killed_merge(lab.path, host, act, merge, after) is made
+
+
+@pytest.mark.campaign
+def test_merge_that_is_killed_after_any_program_is_made_once_or_not_at_all(lab, host, act, merge):
+    project = lab.path / PROJECT
+    shutil.copytree(project, lab.path.parent / "kept")
+    found = []
+    while (made := check_killed_merge(lab.path, host, act, merge, len(found))) is not None:
+        found.append(made)
+        shutil.rmtree(project)
+        shutil.copytree(lab.path.parent / "kept", project)
+    assert found == sorted(found)
+    assert set(found) == {True, False}
+
+
+def test_merge_whose_checkout_was_cut_short_is_finished(lab, host, act, merge):
+    act(merge, "update-ref")
+    (lab.path / PROJECT / "README.md").write_text("# The s")  # half a file
+    assert SweGit({}, host).reconcile(merge, "")["clean"]
+    assert (lab.path / PROJECT / "README.md").read_text() == "# The shop\n"
+
+
+def test_merge_leaves_what_a_person_changed_after_it_was_cut_short(lab, host, act, merge):
+    act(merge, "update-ref")
+    (lab.path / PROJECT / "shop/price.py").write_text("# in work\n")
+    assert SweGit({}, host).reconcile(merge, "") | {"commit": ""} == {"commit": "", "merged": True, "clean": False}
+    assert (lab.path / PROJECT / "shop/price.py").read_text() == "# in work\n"
+
+
+def test_actions_on_the_working_copy_that_were_killed_are_finished(lab, host, act):
+    calls = [
+        ({"action": "open", "worktree": COPY, "repository": PROJECT}, "fetch"),
+        ({"action": "apply", "worktree": COPY, "patch": README}, "--index"),
+        ({"action": "commit", "worktree": COPY, "message": "feat: name the shop"}, "commit-tree"),
+    ]
+    for args, after in calls:
+        assert act(args, after) is None
+        assert SweGit({}, host).reconcile(args, "")
+    assert git(lab.path / COPY, "log", "--format=%s").splitlines() == ["feat: name the shop", "feat: begin"]
+    assert git(lab.path / COPY, "status", "--porcelain") == ""

@@ -1,0 +1,1 @@
+"""Data of a pack for Deedbook, which is never imported."""

@@ -1,0 +1,222 @@
+"""Models that are asked in turn, over real HTTP; every attempt passes the door and is recorded."""
+
+import pytest
+
+from deedbook import Err, Ok
+from deedbook.format.errors import BindingError
+from deedbook.format.folds import MetricsFold, fold
+from deedbook_provider_fallback import Fallback
+from deedbook_testing.endpoints import Endpoint, OllamaChat
+from deedbook_testing.endpoints.server import cut_short, hang
+
+PROTOCOL = OllamaChat()
+REQUEST = {"messages": [{"role": "user", "content": "Hi"}], "schema_version": "v2"}
+SOON = {"first_wait": 0.001}
+
+
+@pytest.fixture
+def servers():
+    """Run two endpoints; what they were sent and should not have been fails the test."""
+    made = [Endpoint(PROTOCOL.faults) for _ in range(2)]
+    yield made
+    for each in made:
+        each.close()
+    assert [each.found for each in made] == [[], []]
+
+
+@pytest.fixture
+def profile(lab, servers):
+    """Return what writes a profile: ``small`` and ``large`` at the two endpoints, and ``mid`` that asks both."""
+
+    def write(limit=60_000, tier_limit=60_000, **settings):
+        models = {
+            name: {
+                "provider": "ollama",
+                "model": f"{name}-1",
+                "timeout_ms": limit,
+                "with": {"base_url": PROTOCOL.address(server.url)},
+            }
+            for name, server in zip(("small", "large"), servers, strict=True)
+        }
+        own = {"models": ["small", "large"], **SOON, **settings}
+        models["mid"] = {"provider": "fallback", "timeout_ms": tier_limit, "with": own}
+        lab.settings(profile="lab", profiles={"lab": {"models": models}})
+
+    return write
+
+
+def ask(session, tier="mid"):
+    return session.call(f"model/{tier}", {**REQUEST, "model": ""})
+
+
+def attempts(lab):
+    """Return the abilities that were asked beneath the tier's own call, in order."""
+    first = lab.all("llm.request")[0]
+    return [each.payload["ability"] for each in lab.all("llm.request") if each.parent == first.span]
+
+
+def busy(seconds=0):
+    return PROTOCOL.refusal("busy", 503, {"retry-after": str(seconds)})
+
+
+def test_first_model_that_answers_is_the_answer(lab, servers, profile):
+    servers[0].plays(PROTOCOL.answer("hello"))
+    profile()
+    with lab.session() as session:
+        got = ask(session)
+    assert (got.value["text"], servers[1].bodies) == ("hello", [])
+    assert servers[0].bodies[0]["model"] == "small-1"
+    assert attempts(lab) == ["model/small"]
+
+
+def test_every_attempt_has_a_request_and_an_outcome_of_its_own(lab, servers, profile):
+    servers[0].plays(busy(), cut_short)
+    servers[1].plays(PROTOCOL.answer("hello"))
+    profile(attempts=2)
+    with lab.session() as session:
+        assert ask(session).value["text"] == "hello"
+    assert attempts(lab) == ["model/small", "model/small", "model/large"]
+    outer, *inner = lab.all("llm.request")
+    errors, (answer, last) = lab.all("llm.error"), lab.all("llm.response")
+    assert [each.parent for each in (*errors, answer, last)] == [*(each.span for each in inner), outer.span]
+    assert [each.payload["retryable"] for each in errors] == [True, True]
+
+
+def test_tokens_of_the_attempts_count_once(lab, servers, profile):
+    servers[0].plays(PROTOCOL.answer("hello"))
+    profile()
+    with lab.session() as session:
+        assert ask(session).value["usage"] == {"input_tokens": 0, "output_tokens": 0}
+    assert fold(MetricsFold(), lab.events()).usage == {"input_tokens": 9, "output_tokens": 12}
+
+
+def test_wait_that_is_too_long_is_not_begun(lab, servers, profile):
+    servers[0].plays(busy(3600))
+    servers[1].plays(busy(7200))
+    profile()
+    with lab.session() as session:
+        problem = ask(session).error
+    assert attempts(lab) == ["model/small", "model/large"]
+    assert (problem.code, problem.retryable, problem.retry_after) == ("PROVIDER_ERROR", True, 3600)
+    assert "no model answered; small: " in problem.message
+    assert "; large: " in problem.message
+
+
+def test_wait_that_the_calls_limit_does_not_allow_is_not_begun(lab, servers, profile):
+    servers[0].plays(busy(20))
+    servers[1].plays(PROTOCOL.answer("hello"))
+    profile(tier_limit=10_000)
+    with lab.session() as session:
+        assert ask(session).value["text"] == "hello"
+    assert attempts(lab) == ["model/small", "model/large"]
+
+
+@pytest.mark.parametrize("status", [401, 400, 404])
+def test_error_that_asking_again_cannot_mend_ends_the_call(lab, servers, profile, status):
+    servers[0].plays(PROTOCOL.refusal("no", status))
+    profile()
+    with lab.session() as session:
+        problem = ask(session).error
+    assert (problem.code, problem.retryable) == ("PROVIDER_ERROR", False)
+    assert attempts(lab) == ["model/small"]
+
+
+def test_model_that_hangs_is_left_for_the_next_one(lab, servers, profile):
+    servers[0].plays(hang)
+    servers[1].plays(PROTOCOL.answer("hello"))
+    profile(limit=300, attempts=1)
+    with lab.session() as session:
+        assert ask(session).value["text"] == "hello"
+    assert servers[0].left.wait(10)
+
+
+def test_limit_of_the_tier_ends_the_attempt_under_way(lab, servers, profile):
+    servers[0].plays(hang)
+    profile(tier_limit=300)
+    with lab.session() as session:
+        assert isinstance(ask(session), Err)
+    assert servers[0].left.wait(10)
+    assert [each.payload["outcome"] for each in lab.all("llm.error")] == ["cancelled", "timed_out"]
+
+
+def test_open_breaker_leaves_a_model_out_until_its_time_is_over(lab, servers, profile):
+    servers[0].plays(busy(), busy(), PROTOCOL.answer("back"))
+    servers[1].plays(*[PROTOCOL.answer("hello")] * 2)
+    profile(attempts=2, breaker={"failures": 2, "seconds": 3600})
+    with lab.kernel() as kernel:
+        for _ in range(2):
+            with kernel.session() as session:
+                assert ask(session).value["text"] == "hello"
+        assert len(servers[0].bodies) == 2
+    with lab.session() as session:  # another kernel
+        assert ask(session).value["text"] == "back"
+
+
+def test_breaker_of_all_models_open_asks_nobody_and_says_so(lab, servers, profile):
+    for each in servers:
+        each.plays(busy())
+    profile(attempts=1, breaker={"failures": 1, "seconds": 3600})
+    with lab.kernel() as kernel, kernel.session() as session:
+        ask(session)
+        problem = ask(session).error
+    assert "small failed too often and is not asked for 3600 s" in problem.message
+    assert problem.retry_after == 3600
+    assert [len(each.bodies) for each in servers] == [1, 1]
+
+
+def test_policy_decides_about_each_attempt_and_tells_them_apart(lab, servers, profile):
+    servers[0].plays(busy(), busy())
+    profile(attempts=3)
+    limits = "{calls: {model/small: 2, model/mid: 1}}"
+    head = "schema_version: v1\nid: few\nkind: budget\nmatch: {kind: [model]}\n"
+    lab.write("policies/few.yaml", f"{head}limits: {limits}\n")
+    with lab.session() as session:
+        problem = ask(session).error
+    assert problem.code == "GATE_DENIED"
+    assert len(servers[0].bodies) == 2
+    assert lab.payload("tool.denied")["name"] == "model/small"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"models": ["tiny"]}, "tier 'tiny' is not declared"),
+        ({"models": ["small", "mid"]}, "tier 'mid' asks other tiers itself"),
+        ({"models": []}, "settings of provider 'fallback'"),
+        ({"models": ["small", "small"]}, "settings of provider 'fallback'"),
+        ({"attempts": 0}, "settings of provider 'fallback'"),
+        ({"breaker": {"seconds": 0}}, "settings of provider 'fallback'"),
+        ({"retries": 1}, "settings of provider 'fallback'"),
+    ],
+)
+def test_faulty_settings_are_refused_with_their_place(lab, profile, settings, why):
+    profile(**settings)
+    with pytest.raises(BindingError) as caught:
+        lab.session()
+    assert any(why in each.message for each in caught.value.errors)
+    assert all(each.place and "profiles.lab.models.mid" in each.place for each in caught.value.errors)
+
+
+def test_role_asks_the_tier_and_only_its_binding_is_counted(lab, servers, profile):
+    servers[0].plays(PROTOCOL.answer("hello"))
+    seen = []
+
+    def work(args, run):
+        agent = run.agent("worker")
+        seen.append(agent.count_tokens({"messages": REQUEST["messages"]}, tier="mid"))
+        seen.append(agent.complete({"messages": REQUEST["messages"]}, tier="mid")["text"])
+        return {"reply": "done", "state": "COMPLETED"}
+
+    lab.role("worker")
+    lab.skill("greet", triggers="hello")
+    lab.flow("work", work)
+    profile()
+    with lab.session("run") as session:
+        assert isinstance(session.run("hello"), Ok)
+    assert (seen[0].by, seen[1]) == ("estimate", "hello")
+    inner = lab.all("llm.request")[1]
+    assert (inner.actor, inner.principal, inner.payload["request"]["role"]) == ("tool", "agent:worker", "worker")
+
+
+def test_declares_what_the_kernel_needs_to_know():
+    assert (Fallback.spec.tiers, Fallback.spec.effects, Fallback.spec.files) == ("/models", "read", "none")
