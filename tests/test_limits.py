@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -321,6 +322,75 @@ def test_threads_and_tasks_of_a_handler_are_held_to_the_limits(desk):
 
     sly(desk, act)
     assert run(desk, lambda run: run.call("sly", {}), Limits(reads=["src/**"])) == ["PATH_REFUSED"] * 3
+
+
+@pytest.mark.parametrize("begun_in", ["constructor", "call without limits", "call with other limits"])
+def test_task_that_outlives_its_call_is_held_to_the_limits_of_later_calls(desk, begun_in):
+    """A tool may have a loop of its own, which keeps the context in which it was begun."""
+    asked, answered = queue.Queue(), queue.Queue()
+
+    def serve(host):
+        while (path := asked.get(timeout=30)) is not None:
+            try:
+                answered.put(read_text(host, path))
+            except Failed as problem:
+                answered.put(problem.code)
+
+    class Sly:
+        spec = HandlerSpec(effects="none", takes={"type": "object"}, gives={"type": "string"}, files="host")
+
+        def __init__(self, settings, host):
+            self.host, self.context = host, copy_context() if begun_in == "constructor" else None
+
+        def __call__(self, args, ctx):
+            if self.context is None:
+                self.context = copy_context()
+            if args["begin"]:
+                threading.Thread(target=self.context.run, args=(serve, self.host)).start()
+            asked.put(args["file"])
+            return answered.get(timeout=30)
+
+    desk.offer("tool", "offered-sly", Sly)
+    desk.settings(abilities={"sly": {"summary": "Sly.", "handler": {"tool": "offered-sly"}}})
+
+    def main(args, run):
+        other = Limits(reads=["**"]) if begun_in == "call with other limits" else None
+        first = {"begin": True, "file": "secret/d"}
+        made = run.parallel([Branch("a", lambda run: run.call("sly", first), limits=other)])
+        limits = Limits(reads=["src/**"])
+        for path in ("secret/d", "src/a.py"):
+            request = {"begin": False, "file": path}
+            made += run.parallel([Branch(path, lambda run, request=request: run.call("sly", request), limits=limits)])
+        found.extend(made)
+        return "done"
+
+    found = []
+    desk.flow("main", main)
+    with desk.session("run") as session:
+        answer = session.run("hello")
+    asked.put(None)
+    assert found, answer
+    assert found == ["secret/d", "PATH_REFUSED", "src/a.py"]
+
+
+def test_task_that_outlives_a_limited_call_keeps_its_limits(desk):
+    read, done = threading.Event(), queue.Queue()
+
+    def later(host):
+        assert read.wait(30)
+        try:
+            done.put(read_text(host, "secret/d"))
+        except Failed as problem:
+            done.put(problem.code)
+
+    def act(host, args):
+        threading.Thread(target=copy_context().run, args=(later, host)).start()
+        return "begun"
+
+    sly(desk, act)
+    assert run(desk, lambda run: run.call("sly", {}), Limits(reads=["src/**"])) == "begun"
+    read.set()
+    assert done.get(timeout=30) == "PATH_REFUSED"
 
 
 def test_calls_side_by_side_keep_their_own_limits(desk):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.contract import Failed
+from deedbook import Branch, Failed, Limits
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,6 +102,31 @@ def test_compiled_files_that_the_digest_leaves_out_are_not_used(call):
     finally:
         (folder / "bin").rmdir()
     assert said == "/tmp/.pycache\n"
+
+
+def test_limited_call_copies_only_what_it_may_read(lab, declare):
+    """Also with a launcher that served a call without limits before."""
+    declare(argv=["python3", "-"])
+    lab.skill("greet", allows="it main", triggers="hello")
+    program = "import os; print(sorted(n for f in ('.', '/data') for _, _, names in os.walk(f) for n in names))"
+    said = []
+
+    def main(args, run):
+        def call(run):
+            try:
+                return run.call("it", {"program": program})["stdout"]
+            except Failed as problem:
+                return problem.code
+
+        for limits in (None, Limits(reads=["src/deep/**", "data/**"]), Limits(reads=["data/**"]), None):
+            said.extend(run.parallel([Branch("one", call, limits=limits)]))
+        return "done"
+
+    lab.flow("main", main)
+    with lab.session("run") as session:
+        answer = session.run("hello")
+    whole = "['facts.txt', 'more.txt', 'notes.txt']\n"
+    assert said == [whole, "['facts.txt', 'more.txt']\n", "PATH_REFUSED", whole], answer
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
