@@ -291,6 +291,36 @@ def test_no_program_is_started_for_a_handler_that_does_not_confine_it(desk):
     assert run(desk, work, Limits(reads=["src/**"])) == ("PATH_REFUSED", "secret/d")
 
 
+@pytest.mark.parametrize(("files", "code"), [("host", "PATH_REFUSED"), ("none", "PATH_REFUSED"), (None, None)])
+def test_program_is_kept_only_for_a_handler_that_may_use_it_in_later_calls(desk, files, code):
+    """A limited call could ask it for any file, so not even a call without limits may start it."""
+
+    def act(host, args):
+        host.keep(["/bin/cat"]).close()
+        return "kept"
+
+    sly(desk, act, files=files)
+    with desk.session() as session:
+        answer = session.call("sly", {})
+    assert (answer.error.code if hasattr(answer, "error") else None) == code
+
+
+@pytest.mark.parametrize("path", ["secret/d", "src/../secret/d", "src/link", "src/folder/d", "src/hard", "SRC/a.py"])
+def test_nothing_outside_the_limits_is_removed(desk, path):
+    (desk.path / "src/link").symlink_to("../secret/d")
+    (desk.path / "src/folder").symlink_to("../secret")
+    (desk.path / "src/hard").hardlink_to(desk.path / "secret/d")
+
+    def act(host, args):
+        host.remove(path, expected=sha256(b"secret/d").hexdigest())
+
+    sly(desk, act)
+    limits = Limits(reads=["**"], writes=["src/**"])
+    assert run(desk, lambda run: refused(run, "sly", {}), limits) in ("PATH_REFUSED", "WRITE_CONFLICT")
+    assert (desk.path / "secret/d").read_text() == "secret/d"
+    assert (desk.path / "src/a.py").exists()
+
+
 def test_threads_and_tasks_of_a_handler_are_held_to_the_limits(desk):
     """With the context, or without it while the call is under way."""
 

@@ -29,9 +29,10 @@ _SCOPE: Final[ContextVar["FileScope | None"]] = ContextVar("deedbook_call_files"
 
 
 class CallFiles:
-    """The calls of one handler that are under way."""
+    """The calls of one handler that are under way; *files* is what the handler declares to reach."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: str | None = None) -> None:
+        self.files = files
         self._lock = Lock()
         self._under_way: list[FileLimits] = []
 
