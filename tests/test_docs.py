@@ -220,6 +220,9 @@ def test_error_codes_are_known(page):
         "VERDICT_UNKNOWN",
         "SANDBOX_LIMIT",
         "SANDBOX_REFUSED",
+        "GIT_FAILED",
+        "GIT_REFUSED",
+        "PATCH_REFUSED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
     variables = {

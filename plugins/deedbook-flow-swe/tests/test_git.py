@@ -41,7 +41,18 @@ def verified(calls, patch=README):
 # --- the working copy -------------------------------------------------------------------------------------------------
 
 
-def test_git_takes_a_patch_from_the_task_to_one_merged_commit(calls, project):
+def hook_all(project, ran):
+    """Give the repository hooks that make the file *ran*, which is returned."""
+    for name in ("pre-commit", "post-commit", "post-merge", "post-checkout", "reference-transaction", "update"):
+        hook = project / ".git/hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
+        hook.chmod(0o755)
+    return ran
+
+
+def test_git_takes_a_patch_from_the_task_to_one_merged_commit(lab, calls, project):
+    ran = hook_all(project, lab.path.parent / "ran")
     opened = calls("git", action="open", worktree=COPY, repository=PROJECT)
     assert opened["commit"] == opened["base"] == git(project, "rev-parse", "HEAD").strip()
     assert opened["branch"] == "refs/heads/main"
@@ -49,6 +60,7 @@ def test_git_takes_a_patch_from_the_task_to_one_merged_commit(calls, project):
     changed = calls("git", action="changed", worktree=COPY)
     assert changed["files"] == [{"path": "README.md", "kind": "changed", "added": 1, "removed": 1}]
     merged = calls("git", **merge)
+    assert not ran.exists(), "a hook ran"
     assert (merged["merged"], merged["clean"]) == (True, True)
     assert git(project, "rev-parse", "HEAD").strip() == merged["commit"]
     assert git(project, "log", "-1", "--format=%P %s").strip() == f"{merge['head']} {merge['commit']} Merge t-1"
@@ -58,17 +70,30 @@ def test_git_takes_a_patch_from_the_task_to_one_merged_commit(calls, project):
     assert git(project, "rev-list", "--count", "HEAD").strip() == "3"
 
 
-def test_git_opens_a_working_copy_once(opened, lab):
+def test_working_copy_is_opened_once_and_its_git_dir_is_not_for_tools(opened, lab):
     before = hashes(lab.path / COPY)
     opened("git", action="open", worktree=COPY, repository=PROJECT)
     assert hashes(lab.path / COPY) == before
-
-
-def test_git_dir_of_the_working_copy_is_not_for_tools(opened):
     assert opened.fails("read", paths=[f"{COPY}/.git/config"]).code == "PATH_REFUSED"
-    found = opened("read", paths=[f"{COPY}/**"])
-    names = [each["path"].removeprefix(f"{COPY}/") for each in found["files"]]
+    names = [each["path"].removeprefix(f"{COPY}/") for each in opened("read", paths=[f"{COPY}/**"])["files"]]
     assert names == ["README.md", "shop/__init__.py", "shop/price.py"]
+
+
+def test_apply_refuses_a_patch_and_changes_nothing(opened, lab):
+    before = hashes(lab.path, ".deedbook")
+    for patch, more in (
+        (patch_of("README.md", "# Other", "# X"), {}),
+        (patch_of("absent.md", "# Other", "# X"), {}),
+        (patch_of(".git/config", "[core]", "[alias]"), {}),
+        (README, {"allow": ["shop/**"]}),
+        (README, {"most_lines": 1}),
+    ):
+        error = opened.fails("git", action="apply", worktree=COPY, patch=patch, **more)
+        assert error.code == "PATCH_REFUSED", patch
+    assert hashes(lab.path, ".deedbook") == before
+    opened("git", action="apply", worktree=COPY, patch=README)
+    error = opened.fails("git", action="apply", worktree=COPY, patch=patch_of("README.md", "# The shop", "# X"))
+    assert error.code == "GIT_REFUSED", "what was applied has to be committed first"
 
 
 def test_reset_leaves_what_was_committed_and_nothing_else(opened, lab):
@@ -81,29 +106,6 @@ def test_reset_leaves_what_was_committed_and_nothing_else(opened, lab):
     }  # fmt: skip
     opened("git", action="reset", worktree=COPY)
     assert (lab.path / COPY / "README.md").read_text() == "# Shop\n"
-
-
-def test_apply_refuses_a_patch_and_changes_nothing(opened, lab):
-    before = hashes(lab.path, ".deedbook")
-    for patch in (
-        patch_of("README.md", "# Other", "# X"),
-        patch_of("absent.md", "# Other", "# X"),
-        patch_of(".git/config", "[core]", "[alias]"),
-    ):
-        assert opened.fails("git", action="apply", worktree=COPY, patch=patch).code == "PATCH_REFUSED"
-        assert hashes(lab.path, ".deedbook") == before
-
-
-def test_apply_refuses_files_outside_the_unit_and_too_many_lines(opened):
-    why = opened.fails("git", action="apply", worktree=COPY, patch=README, allow=["shop/**"])
-    assert (why.code, "README.md" in why.message) == ("PATCH_REFUSED", True)
-    assert opened.fails("git", action="apply", worktree=COPY, patch=README, most_lines=1).code == "PATCH_REFUSED"
-
-
-def test_apply_wants_the_state_of_the_last_commit(opened):
-    opened("git", action="apply", worktree=COPY, patch=README)
-    error = opened.fails("git", action="apply", worktree=COPY, patch=patch_of("README.md", "# The shop", "# X"))
-    assert error.code == "GIT_REFUSED"
 
 
 def test_git_refuses_what_makes_no_sense(opened):
@@ -138,17 +140,6 @@ def test_repository_whose_configuration_runs_or_leads_elsewhere_is_refused(calls
         assert (error.code, out.exists()) == ("GIT_REFUSED", False), key
 
 
-def test_hooks_of_the_repository_do_not_run(opened, project, lab):
-    out = lab.path.parent / "ran"
-    for name in ("pre-commit", "post-commit", "post-merge", "post-checkout", "reference-transaction", "update"):
-        hook = project / ".git/hooks" / name
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text(f"#!/bin/sh\ntouch {out}\n")
-        hook.chmod(0o755)
-    opened("git", **verified(opened))
-    assert not out.exists()
-
-
 def test_links_lead_git_nowhere(calls, project, lab):
     (lab.path.parent / "outside").mkdir()
     (lab.path / "tasks/t-1/worktree").symlink_to(lab.path.parent / "outside")
@@ -168,28 +159,18 @@ def test_git_dir_that_leads_elsewhere_is_refused(calls, project, lab):
 # --- the merge --------------------------------------------------------------------------------------------------------
 
 
-def test_merge_refuses_a_repository_that_has_moved_on(opened, project):
+def test_merge_refuses_other_commits_a_dirty_tree_and_a_repository_that_has_moved_on(opened, project):
     merge = verified(opened)
-    (project / "other.txt").write_text("meanwhile")
-    git(project, "add", "-A")
-    git(project, "commit", "-q", "-m", "fix: meanwhile")
-    moved = git(project, "rev-parse", "HEAD")
-    assert opened.fails("git", **merge).code == "GIT_REFUSED"
-    assert git(project, "rev-parse", "HEAD") == moved
-
-
-def test_merge_refuses_a_dirty_tree_and_leaves_it(opened, project):
-    merge = verified(opened)
+    for wrong in ("0" * 40, merge["head"]):
+        assert opened.fails("git", **{**merge, "commit": wrong}).code == "GIT_REFUSED"
     (project / "shop/price.py").write_text("# in work\n")
     assert opened.fails("git", **merge).code == "GIT_REFUSED"
     assert (project / "shop/price.py").read_text() == "# in work\n"
     assert git(project, "rev-parse", "HEAD").strip() == merge["head"]
-
-
-def test_merge_takes_only_a_commit_of_the_task_that_follows(opened):
-    merge = verified(opened)
-    for wrong in ("0" * 40, merge["head"]):
-        assert opened.fails("git", **{**merge, "commit": wrong}).code == "GIT_REFUSED"
+    git(project, "commit", "-q", "-a", "-m", "fix: meanwhile")
+    moved = git(project, "rev-parse", "HEAD")
+    assert opened.fails("git", **merge).code == "GIT_REFUSED"
+    assert git(project, "rev-parse", "HEAD") == moved
 
 
 class Killed(BaseException):
@@ -263,38 +244,41 @@ def check_killed_merge(root, host, act, merge, after):
     return made
 
 
-@pytest.mark.parametrize(
-    ("after", "made"), [("fetch", False), ("commit-tree", False), ("update-ref", True), ("read-tree", True)]
-)
-def test_merge_that_is_killed_is_made_once_or_not_at_all(lab, host, act, merge, after, made):
-    assert check_killed_merge(lab.path, host, act, merge, after) is made
+def kill_merges(root, host, act, merge, steps):
+    """Kill a merge after each of the *steps*, in a fresh repository each time; return where it was made."""
+    project, kept = root / PROJECT, root.parent / "kept"
+    shutil.copytree(project, kept)
+    for step in steps:
+        made = check_killed_merge(root, host, act, merge, step)
+        if made is None:
+            return
+        yield made
+        shutil.rmtree(project)
+        shutil.copytree(kept, project)
+
+
+def test_merge_that_is_killed_is_made_once_or_not_at_all(lab, host, act, merge):
+    steps = ("fetch", "commit-tree", "update-ref", "read-tree")
+    assert list(kill_merges(lab.path, host, act, merge, steps)) == [False, False, True, True]
 
 
 @pytest.mark.campaign
 def test_merge_that_is_killed_after_any_program_is_made_once_or_not_at_all(lab, host, act, merge):
+    made = list(kill_merges(lab.path, host, act, merge, range(1000)))
+    assert made == sorted(made)
+    assert set(made) == {True, False}
+
+
+def test_merge_whose_checkout_was_cut_short_is_finished_without_a_loss(lab, host, act, merge):
     project = lab.path / PROJECT
-    shutil.copytree(project, lab.path.parent / "kept")
-    found = []
-    while (made := check_killed_merge(lab.path, host, act, merge, len(found))) is not None:
-        found.append(made)
-        shutil.rmtree(project)
-        shutil.copytree(lab.path.parent / "kept", project)
-    assert found == sorted(found)
-    assert set(found) == {True, False}
-
-
-def test_merge_whose_checkout_was_cut_short_is_finished(lab, host, act, merge):
     act(merge, "update-ref")
-    (lab.path / PROJECT / "README.md").write_text("# The s")  # half a file
-    assert SweGit({}, host).reconcile(merge, "")["clean"]
-    assert (lab.path / PROJECT / "README.md").read_text() == "# The shop\n"
-
-
-def test_merge_leaves_what_a_person_changed_after_it_was_cut_short(lab, host, act, merge):
-    act(merge, "update-ref")
-    (lab.path / PROJECT / "shop/price.py").write_text("# in work\n")
+    (project / "shop/price.py").write_text("# in work\n")  # by a person
     assert SweGit({}, host).reconcile(merge, "") | {"commit": ""} == {"commit": "", "merged": True, "clean": False}
-    assert (lab.path / PROJECT / "shop/price.py").read_text() == "# in work\n"
+    assert (project / "shop/price.py").read_text() == "# in work\n"
+    git(project, "checkout", "shop/price.py")
+    (project / "README.md").write_text("# The s")  # half a file
+    assert SweGit({}, host).reconcile(merge, "")["clean"]
+    assert (project / "README.md").read_text() == "# The shop\n"
 
 
 def test_actions_on_the_working_copy_that_were_killed_are_finished(lab, host, act):

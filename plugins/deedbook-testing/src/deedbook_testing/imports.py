@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -29,9 +30,16 @@ _TOLD: Final = "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
 def foreign_imports(offer: Offer, rooms: Collection[str] = ()) -> Iterator[str]:
     """Yield what a plugin imports of the kernel that is neither its contract nor in one of *rooms*, with its line."""
     for path in sources(offer):
-        for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
-            for name in {each for each in _kernel_names(node) if not is_among(each, rooms)}:
-                yield f"{path.name}:{node.lineno} imports {name}"  # type: ignore[attr-defined]
+        for line, name in _kernel_imports(path):
+            if not is_among(name, rooms):
+                yield f"{path.name}:{line} imports {name}"
+
+
+@cache
+def _kernel_imports(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return the lines at which a file imports private modules of the kernel; each file is read once."""
+    nodes = ast.walk(ast.parse(path.read_bytes(), str(path)))
+    return tuple((node.lineno, name) for node in nodes for name in set(_kernel_names(node)))  # type: ignore[attr-defined]
 
 
 def sources(offer: Offer) -> list[Path]:

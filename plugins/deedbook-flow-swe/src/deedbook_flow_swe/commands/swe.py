@@ -11,6 +11,7 @@ from .agent import agent
 from .context import context
 from .files import lint, listing, show
 from .metrics import metrics
+from .prepare import prepare
 from .routing import routing
 
 SECTION: Final = "Workspace"
@@ -22,5 +23,5 @@ def command() -> None:
     """List, show, check and run pipelines of phases."""
 
 
-for each in (listing, show, lint, context, metrics, routing, agent):
+for each in (listing, show, lint, context, metrics, routing, prepare, agent):
     command.add_command(each)

@@ -1,0 +1,6 @@
+"""Parsers of what programs in the sandbox report; a report and an exit status that contradict each other are refused."""
+
+from .parsing import PARSERS, parse_report
+from .subject import ReportRefused, ReportSubject
+
+__all__ = ["PARSERS", "ReportRefused", "ReportSubject", "parse_report"]
