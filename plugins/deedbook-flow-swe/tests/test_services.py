@@ -10,9 +10,15 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from click.testing import CliRunner
+from pipelines import write_pipeline
+from ruamel.yaml import YAML
 
 from deedbook import Failed, open_kernel
+from deedbook.cli.common import GlobalOptions
+from deedbook.cli.program import program
 from deedbook.format.canonical import encode
+from deedbook_flow_swe.services.compose import Layout, build_compose
 from deedbook_flow_swe.services.inbox import REPLY, REQUEST, read_reply, read_request
 from deedbook_flow_swe.services.steps import AgentTask, Step, next_step
 from deedbook_flow_swe.services.worker import AgentWorker
@@ -194,3 +200,26 @@ def test_step_whose_outcome_was_lost_is_asked_for_again(agents):
         handler = kernel.bindings.find("dispatch").handler
         assert handler.reconcile(args, "any") == handler.reconcile(args, "any") == next_step(TASK, []).as_json()
     assert len(list((agents / "shared/inbox/planner-agent").iterdir())) == 2
+
+
+# --- the layout of services -------------------------------------------------------------------------------------------
+
+
+def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own():
+    made = build_compose(Layout(agents=["planner-agent", "builder-agent"], data=".", variables=["KEY"]))
+    services = made["services"]
+    assert list(services) == ["pipeline-runner", "planner-agent", "builder-agent", "executor"]
+    assert [name for name, each in services.items() if "KEY" in each.get("environment", {})] == ["pipeline-runner"]
+    for name in ("planner-agent", "builder-agent", "executor"):
+        each = services[name]
+        assert (each["network_mode"], each["read_only"], each["user"]) == ("none", True, "65534:65534")
+    assert services["planner-agent"]["volumes"] == ["./shared/inbox/planner-agent:/inbox/planner-agent"]
+
+
+def test_compose_file_is_printed_for_the_pipeline_of_the_workspace(lab):
+    write_pipeline(lab)
+    shown = CliRunner().invoke(program, ["-C", str(lab.path), "swe", "compose"], obj=GlobalOptions())
+    assert shown.exit_code == 0, shown.output
+    assert list(YAML(typ="safe").load(shown.output)["services"]) == [
+        "pipeline-runner", "outliner", "builder", "checker", "executor",
+    ]  # fmt: skip
