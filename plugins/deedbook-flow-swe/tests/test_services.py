@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 from click.testing import CliRunner
-from pipelines import write_pipeline
+from pipelines import copy_workspace
 from ruamel.yaml import YAML
 
 from deedbook import Failed, open_kernel
@@ -216,9 +216,9 @@ def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own()
     assert services["planner-agent"]["volumes"] == ["./shared/inbox/planner-agent:/inbox/planner-agent"]
 
 
-def test_compose_file_is_printed_for_the_pipeline_of_the_workspace(lab):
-    write_pipeline(lab)
-    shown = CliRunner().invoke(program, ["-C", str(lab.path), "swe", "compose"], obj=GlobalOptions())
+def test_compose_file_is_printed_for_the_pipeline_of_the_workspace(tmp_path):
+    place = copy_workspace("small", tmp_path / "work")
+    shown = CliRunner().invoke(program, ["-C", str(place), "swe", "compose"], obj=GlobalOptions())
     assert shown.exit_code == 0, shown.output
     assert list(YAML(typ="safe").load(shown.output)["services"]) == [
         "pipeline-runner", "outliner", "builder", "checker", "executor",
