@@ -67,8 +67,9 @@ def test_agent_without_tools_makes_no_calls():
 def test_refused_answer_is_told_to_the_model_with_the_task():
     kinds, step = walk(TASK, [said("no JSON"), {"violation": "it has to be JSON"}])
     assert kinds == ["complete", "answer"]
-    told = json.loads(step.value["messages"][-1]["content"])
-    assert told == {"violation": "it has to be JSON", "again": "The task."}
+    told = step.value["messages"][-1]["content"]
+    assert told.startswith("The task.")
+    assert told.endswith("it has to be JSON")
 
 
 @pytest.fixture
