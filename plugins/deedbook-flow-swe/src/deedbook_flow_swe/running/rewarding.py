@@ -1,11 +1,11 @@
-"""The end of a task: its reward, and the patterns that its retrospective proposes. A policy decides what is promoted."""
+"""The end of a task: its reward, and the patterns that its retrospective proposes; a policy decides about them."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 from deedbook import Object, Run
 from deedbook_flow_swe.events import PATTERN_PROMOTED, REWARDED
-from deedbook_flow_swe.learning.evidence import Criteria, Mention, PatternEvidence
+from deedbook_flow_swe.learning.evidence import Mention, PatternEvidence
 from deedbook_flow_swe.learning.policy_kinds import PATTERN_SUBJECT, PROMOTION, name_policy
 from deedbook_flow_swe.learning.reward import compute_reward
 from deedbook_flow_swe.learning.world import evidence_path, pattern_path, render_evidence, render_pattern, render_reward
@@ -42,7 +42,7 @@ def find_mentions(material: TaskMaterial) -> Iterator[Mention]:
 
 
 def _judge(run: Run, material: TaskMaterial, reward: Object, mention: Mention) -> dict[str, str]:
-    """Ask the policy about a pattern, and return the files that show the evidence, and the pattern if it is promoted."""
+    """Ask the policy about a pattern; return the files with the evidence, and the pattern if it is promoted."""
     policy = name_policy(PROMOTION, material.definition.id)
     value = {"reward": reward, "pattern": mention.pattern, "kind": mention.kind}
     decision = run.decide(policy, PATTERN_SUBJECT, value).decision
@@ -53,7 +53,7 @@ def _judge(run: Run, material: TaskMaterial, reward: Object, mention: Mention) -
         pattern=mention.pattern,
         kind=mention.kind,
         rows=tuple(document["evidence"]),
-        criteria=Criteria(),
+        criteria=document["promotion_criteria"],
         state=document["status"],
         reason=document["reason"],
     )

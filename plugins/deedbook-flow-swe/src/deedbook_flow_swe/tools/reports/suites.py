@@ -46,7 +46,9 @@ def parse_regression(result: Any, subject: ReportSubject) -> dict[str, Any]:
         raise ReportRefused("this is no result of two runs: it needs before and after")
     (_, before), (status, after) = _read_suite(result["before"]), _read_suite(result["after"])
     good = [name for name, outcome in before.tests.items() if outcome == PASSED]
-    covered = [read_coverage(text, None) if text else None for text in map(_coverage_text, (result["before"], result["after"]))]
+    covered = [
+        read_coverage(text, None) if text else None for text in map(_coverage_text, (result["before"], result["after"]))
+    ]
     return {
         "schema_version": VERSION,
         "task_id": subject.task,
