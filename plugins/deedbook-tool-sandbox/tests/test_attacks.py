@@ -88,6 +88,19 @@ def test_environment_is_found_though_only_root_reaches_it_and_cannot_be_written(
     assert len(said.splitlines()) == 3
 
 
+def test_environment_may_stand_where_the_sandbox_has_a_folder_of_its_own(call, tmp_path):
+    assert tmp_path.is_relative_to("/tmp")
+    tmp_path.chmod(0o755)
+    program = tmp_path / "bin" / "hello"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hello; echo x > $0 || rm $0 || mv /tmp/pytest* /tmp/other\n")
+    program.chmod(0o755)
+    result = call("", argv=["hello"], environment={"path": str(tmp_path)}, statuses=[0, 1])
+    assert result["stdout"] == "hello\n"
+    assert result["status"] == 1
+    assert program.exists()
+
+
 def test_compiled_files_that_the_digest_leaves_out_are_not_used(call):
     from deedbook_tool_sandbox.bubblewrap import digest_of
 

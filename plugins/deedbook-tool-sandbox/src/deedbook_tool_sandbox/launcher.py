@@ -88,6 +88,8 @@ class Bubblewrap:
             "bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
             "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox", "--cap-drop", "ALL",
         ]  # fmt: skip
+        for name in ("data", "workspace", "tmp"):  # first: an environment may stand below /tmp
+            self._before += _tmpfs(f"/{name}", settings.number(name))
         for folder, place in zip(settings.read, places, strict=True):
             self._before += ["--ro-bind", place, folder]
         for name in ("bin", "sbin", "lib", "lib32", "lib64"):
@@ -99,8 +101,6 @@ class Bubblewrap:
             self._before += ["--ro-bind-try", path, path]
         self._before += ["--proc", "/proc", "--dev", "/dev"]
         self._before += [*_tmpfs("/dev/shm", 64 << 20), "--remount-ro", "/dev"]  # noqa: S108
-        for name in ("data", "workspace", "tmp"):
-            self._before += _tmpfs(f"/{name}", settings.number(name))
 
     def start(self, hold: int, ready: int, err: int, info: int) -> int:
         """Start it and return its process id. The holder inside copies *hold* to *ready* until its input ends.
