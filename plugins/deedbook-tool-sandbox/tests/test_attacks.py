@@ -6,6 +6,7 @@ import signal
 import sys
 import textwrap
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -329,9 +330,17 @@ def test_launcher_is_kept_and_replaced_if_it_was_killed(lab, declare):
         run(session, "pass")
         assert launchers() == kept != set()
         for pid in kept:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the one ends with the other
+                os.kill(pid, signal.SIGKILL)
         assert run(session, "print('again')")["stdout"] == "again\n"
         assert launchers() & kept == set()
+
+
+def test_program_that_kills_its_sandbox_gets_a_status(launch):
+    """Without Landlock a program could kill the process that keeps the namespaces, and with it only itself."""
+    report = launch("import os, time; os.kill(-1, 9); time.sleep(1)")
+    assert report.ended == "exit"
+    assert report.begun
 
 
 def test_launcher_is_not_used_again_after_a_limit_was_passed(lab, declare):
