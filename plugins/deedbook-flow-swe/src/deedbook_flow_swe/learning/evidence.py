@@ -64,14 +64,29 @@ class Criteria:
 
 @attrs.frozen(kw_only=True)
 class PatternEvidence:
-    """The evidence about one pattern: a *row* for each task that counts, and the *state*, with the *reason* for it."""
+    """The evidence about one pattern: a row for each task that counts, and the *state*, with the *reason* for it.
+
+    *criteria* has what is needed and what is there (`describe_criteria`).
+    """
 
     pattern: str
     kind: str
     rows: tuple[Object, ...]
-    criteria: Criteria
+    criteria: Object
     state: str
     reason: str
+
+    @classmethod
+    def parse(cls, document: Object) -> Self:
+        """Return the evidence in a *document* (``pattern_evidence_v1``)."""
+        return cls(
+            pattern=document["pattern_candidate"],
+            kind=document["kind"],
+            rows=tuple(document["evidence"]),
+            criteria=document["promotion_criteria"],
+            state=document["status"],
+            reason=document["reason"],
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the document (``pattern_evidence_v1``)."""
@@ -80,7 +95,7 @@ class PatternEvidence:
             "pattern_candidate": self.pattern,
             "kind": self.kind,
             "evidence": [dict(row) for row in self.rows],
-            "promotion_criteria": describe_criteria(self.kind, self.rows, self.criteria),
+            "promotion_criteria": dict(self.criteria),
             "status": self.state,
             "reason": self.reason,
         }
@@ -103,7 +118,8 @@ def assess(
     state, reason = (_assess_anti_pattern if kind == ANTI_PATTERN else _assess_pattern)(counted, criteria)
     if promoted and state != REFUTED:
         state, reason = PROMOTED, "it was promoted, and no task contradicts it"
-    return PatternEvidence(pattern=pattern, kind=kind, rows=counted, criteria=criteria, state=state, reason=reason)
+    described = describe_criteria(kind, counted, criteria)
+    return PatternEvidence(pattern=pattern, kind=kind, rows=counted, criteria=described, state=state, reason=reason)
 
 
 def _assess_pattern(rows: Sequence[Object], criteria: Criteria) -> tuple[str, str]:

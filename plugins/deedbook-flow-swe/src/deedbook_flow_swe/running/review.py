@@ -35,11 +35,15 @@ def describe_review(material: TaskMaterial, contract: Contract, outcome: PhaseOu
     findings = [row for each in values if isinstance(each, dict) for row in _rows(each, "findings")]
     stated = [name for each in values if isinstance(each, dict) for name in _rows(each, "touches")]
     services = [name for each in values if isinstance(each, dict) for name in _rows(each, "new_services")]
-    touches = {str(name) for unit in material.units for name in unit.get("touches", ())} | {str(each) for each in stated}
+    touches = {str(name) for unit in material.units for name in unit.get("touches", ())} | {
+        str(each) for each in stated
+    }
     return {
         "task": material.id,
         "phase": contract.phase,
-        "severities": sorted({str(row["severity"]) for row in findings if isinstance(row, Mapping) and "severity" in row}),
+        "severities": sorted(
+            {str(row["severity"]) for row in findings if isinstance(row, Mapping) and "severity" in row}
+        ),
         "touches": sorted(touches),
         "new_services": sorted({str(each) for each in services}),
         "schema_changes": "schema" in touches,
