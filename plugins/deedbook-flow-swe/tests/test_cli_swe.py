@@ -93,13 +93,15 @@ def test_wrong_argument_is_one_clear_error(shop, args, why):
 
 def test_lint_counts_the_files_and_notes_what_nothing_names(shop):
     (shop.path / S / "schemas/more_v1.json").write_text('{"type": "object"}')
+    replace_text(shop.path, f"{S}/contracts/outline.yaml", 'use: "swe/tests"', 'use: "swe/test"')
     lines = shop.run("swe", "lint", status=0).out.splitlines()
     assert lines == [
         f"{S}/schemas/more_v1.json:1: no contract names schemas/more_v1",
+        f"{S}/contracts/outline.yaml:24:11: use: swe/test forbids no ability, since none is declared that fits it",
         "10 files of pipelines, no faults",
     ]
     answer = shop.run("swe", "lint", "--json", status=0).fits("output_swe_lint_v1")
-    assert (answer["ok"], answer["files"], len(answer["notes"])) == (True, 10, 1)
+    assert (answer["ok"], answer["files"], len(answer["notes"])) == (True, 10, 2)
 
 
 def test_lint_reports_every_fault(shop):

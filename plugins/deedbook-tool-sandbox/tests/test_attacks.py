@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deedbook.contract import Failed
+from deedbook import Branch, Failed, Limits
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,6 +102,31 @@ def test_compiled_files_that_the_digest_leaves_out_are_not_used(call):
     finally:
         (folder / "bin").rmdir()
     assert said == "/tmp/.pycache\n"
+
+
+def test_limited_call_copies_only_what_it_may_read(lab, declare):
+    """Also with a launcher that served a call without limits before."""
+    declare(argv=["python3", "-"])
+    lab.skill("greet", allows="it main", triggers="hello")
+    program = "import os; print(sorted(n for f in ('.', '/data') for _, _, names in os.walk(f) for n in names))"
+    said = []
+
+    def main(args, run):
+        def call(run):
+            try:
+                return run.call("it", {"program": program})["stdout"]
+            except Failed as problem:
+                return problem.code
+
+        for limits in (None, Limits(reads=["src/deep/**", "data/**"]), Limits(reads=["data/**"]), None):
+            said.extend(run.parallel([Branch("one", call, limits=limits)]))
+        return "done"
+
+    lab.flow("main", main)
+    with lab.session("run") as session:
+        answer = session.run("hello")
+    whole = "['facts.txt', 'more.txt', 'notes.txt']\n"
+    assert said == [whole, "['facts.txt', 'more.txt']\n", "PATH_REFUSED", whole], answer
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
@@ -266,6 +291,21 @@ def test_next_run_finds_nothing_of_the_last_one(lab, declare):
         """)  # fmt: skip
     assert first["status"] == 0
     assert second["stdout"] == "[]\n['1', '2', '3']\n"
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="has the numbers of system calls of x86_64")
+def test_next_run_has_no_keys_of_the_last_one(lab, declare):
+    declare(argv=["python3", "-"])
+    program = """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        print(libc.syscall(250, 10, -3, b"user", b"mark", 0) > 0)
+        libc.syscall(248, b"user", b"mark", b"secret", 6, -3)
+        print(libc.syscall(250, 10, -3, b"user", b"mark", 0) > 0)
+    """
+    with lab.session() as session:
+        said = [run(session, program)["stdout"].split() for _ in range(2)]
+    assert said[0][0] == said[1][0] == "False"
 
 
 def test_launcher_is_kept_and_replaced_if_it_was_killed(lab, declare):

@@ -170,7 +170,6 @@ class Launcher:
         """Enter the control groups, stop being root, and return how programs are confined."""
         settings, system = self.settings, self.system
         self.groups.join()
-        system.forget_keys()
         places, program = settings.read, settings["bwrap"]
         if os.getuid() == 0:
             if program and system.leave_mounts():

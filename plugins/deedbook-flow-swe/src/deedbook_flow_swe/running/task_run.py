@@ -20,7 +20,7 @@ from deedbook_flow_swe.events import (
 from deedbook_flow_swe.learning.policy_kinds import ROUTING, ROUTING_SUBJECT, name_policy
 from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
 
-from .agents import PhaseAgent
+from .agents import ModelAgent, PhaseAgent, ask_process
 from .blocks import Block
 from .files import File, digest_text
 from .gates import build_gate, build_signal, render_gate, render_review, render_signal
@@ -343,7 +343,7 @@ def _find_criteria(value: Any) -> list[Object]:
     return [each for each in rows if isinstance(each, dict) and {"id", "test"} <= each.keys()] if rows else []
 
 
-def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) -> None:
+def run_task(run: Run, definition: Definition, task: Object) -> None:
     """Take a task through its pipeline in a branch with the skill of the pipeline, and end the context of *run*."""
     context = run.context
     context.clarify({"intent": task["request"], "task_id": task["id"], "schema_version": "v1"})
@@ -354,7 +354,7 @@ def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) 
     made: list[TaskRun] = []
 
     def work(inner: Run) -> None:
-        made.append(TaskRun(inner, definition, task, agent))
+        made.append(TaskRun(inner, definition, task, _find_agent(definition, inner)))
         made[0].go()
 
     run.parallel([Branch(str(task["id"]), work, skill=definition.skill)])
@@ -368,6 +368,12 @@ def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) 
         context.halt(text)
     else:
         context.fail(text)
+
+
+def _find_agent(definition: Definition, run: Run) -> PhaseAgent:
+    """Return what works as the agents: their own processes if the pipeline has an ability that asks them."""
+    asking = definition.abilities.get("dispatch")
+    return ModelAgent() if asking is None else ModelAgent(next_step=ask_process(run, asking))
 
 
 def _describe_steps(definition: Definition) -> Iterator[dict[str, Any]]:

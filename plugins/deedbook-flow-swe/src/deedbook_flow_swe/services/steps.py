@@ -110,7 +110,8 @@ class _Conversation:
             self._say("tool", _compact(reply.get("result", reply)), tool_call_id=step["value"]["id"])
         else:
             self._text = None
-            self._say("user", _compact({"violation": reply["violation"], "again": self._task.messages[-1]["content"]}))
+            asked = self._task.messages[-1]["content"]
+            self._say("user", f"{asked}\n\nYour last answer was refused: {reply['violation']}")
 
     def decide(self) -> Step:
         if self._calls:
