@@ -72,6 +72,17 @@ def test_stats_with_prices_say_what_was_not_recorded(told: Place, tmp_path: Path
     for row in rows:
         exact = (row["input_tokens"] + 10 * row["output_tokens"]) / 1_000_000
         assert row["cost_usd"] == {"recorded": 0, "priced": pytest.approx(exact), "unpriced_answers": 0}
+    head = "schema_version: v2\nsource: the vendor's page\n"
+    price = "{input_per_million: 1, output_per_million: null}"
+    told_of.write_text(f'{head}date: "2026-11-20"\nmodels: {{rules-1: {price}}}\n')
+    dated = stats(told, "--prices", str(told_of))
+    assert dated["prices"] == {"date": "2026-11-20", "source": "the vendor's page"}
+    for row in dated["models"]:
+        cost = {"recorded": 0, "priced": 0, "unpriced_answers": sum(row["outcomes"].values())}
+        assert row["cost_usd"] == cost
+    assert "prices of 2026-11-20, from the vendor's page" in told.here("stats", "--prices", str(told_of), status=0).out
+    told_of.write_text(f"{head}models: {{}}\n")
+    assert "date" in told.here("stats", "--prices", str(told_of), status=1).err
     told_of.write_text("schema_version: v1\nmodels: {rules-1: {input: 1}}\n")
     refused = told.here("stats", "--json", "--prices", str(told_of), status=1).fits("output_error_v1")
     assert refused["errors"][0]["code"] == "SCHEMA_VIOLATION"

@@ -60,12 +60,12 @@ NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 """Pages that show a program: where it does not stand beside this Python, the page is not run."""
 OWN = [
     *NEEDS, DOCS / "agents.md", DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "guard.md",
-    DOCS / "hooks.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md", DOCS / "tasks.md", DOCS / "memory.md",
-    DOCS / "proofs.md", DOCS / "verify.md",
+    DOCS / "hooks.md", DOCS / "pipelines.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md",
+    DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
     DOCS / "witness.md", DOCS / "workflows.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
-with the name of a file of Python. The line with the path is no part of a file that begins with front matter."""
+with the name of a file of Python. The line with the path is no part of JSON, nor of Markdown."""
 STARTED = [DOCS / "workflows.md"]
 """Those of them that begin with a copy of the starter."""
 EXITS = {code.exit for code in CODES.values()}
@@ -215,6 +215,7 @@ def test_error_codes_are_known(page):
         "APPROVAL_MISSING",
         "INPUT_MISSING",
         "TURNS_SPENT",
+        "PROMPT_TOO_LONG",
         "NO_OUTPUT",
         "REFLECTION_INVALID",
         "VERDICT_UNKNOWN",
@@ -555,11 +556,11 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
     if page in STARTED:
         copytree(STARTER, tmp_path / ".system")
     for block in blocks(page):
-        place = re.fullmatch(r"# ((?:\.system|house)/\S+|[a-z]+\.py)", block.first)
+        place = re.fullmatch(r"# ((?:\.system|house|tasks)/\S+|[a-z]+\.py)", block.first)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             rest = block.text.partition("\n")[2]
-            text = rest if rest.startswith("---\n") else block.text
+            text = rest if rest.startswith("---\n") or block.language == "json" else block.text
             (tmp_path / place[1]).write_text(text, encoding="utf-8")
     with Shell(tmp_path) as shell:
         for block in blocks(page):

@@ -177,6 +177,11 @@ def test_cost_is_what_was_recorded_and_else_what_prices_make_of_the_tokens(name,
     assert only(told["roles"])["cost_usd"] == cost["recorded"] + cost["priced"]
 
 
+def test_answer_without_tokens_needs_no_price():
+    told = build_document(counted(asked({"input_tokens": 0, "output_tokens": 0}), asked(USED), providers=makers))
+    assert only(told["models"])["cost_usd"]["unpriced_answers"] == 1
+
+
 def test_role_has_what_its_models_spent_and_what_it_asked_for():
     told = build_document(counted(asked(), call("tool.result")))
     lead, worker = told["roles"]

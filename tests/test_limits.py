@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -290,6 +291,36 @@ def test_no_program_is_started_for_a_handler_that_does_not_confine_it(desk):
     assert run(desk, work, Limits(reads=["src/**"])) == ("PATH_REFUSED", "secret/d")
 
 
+@pytest.mark.parametrize(("files", "code"), [("host", "PATH_REFUSED"), ("none", "PATH_REFUSED"), (None, None)])
+def test_program_is_kept_only_for_a_handler_that_may_use_it_in_later_calls(desk, files, code):
+    """A limited call could ask it for any file, so not even a call without limits may start it."""
+
+    def act(host, args):
+        host.keep(["/bin/cat"]).close()
+        return "kept"
+
+    sly(desk, act, files=files)
+    with desk.session() as session:
+        answer = session.call("sly", {})
+    assert (answer.error.code if hasattr(answer, "error") else None) == code
+
+
+@pytest.mark.parametrize("path", ["secret/d", "src/../secret/d", "src/link", "src/folder/d", "src/hard", "SRC/a.py"])
+def test_nothing_outside_the_limits_is_removed(desk, path):
+    (desk.path / "src/link").symlink_to("../secret/d")
+    (desk.path / "src/folder").symlink_to("../secret")
+    (desk.path / "src/hard").hardlink_to(desk.path / "secret/d")
+
+    def act(host, args):
+        host.remove(path, expected=sha256(b"secret/d").hexdigest())
+
+    sly(desk, act)
+    limits = Limits(reads=["**"], writes=["src/**"])
+    assert run(desk, lambda run: refused(run, "sly", {}), limits) in ("PATH_REFUSED", "WRITE_CONFLICT")
+    assert (desk.path / "secret/d").read_text() == "secret/d"
+    assert (desk.path / "src/a.py").exists()
+
+
 def test_threads_and_tasks_of_a_handler_are_held_to_the_limits(desk):
     """With the context, or without it while the call is under way."""
 
@@ -321,6 +352,75 @@ def test_threads_and_tasks_of_a_handler_are_held_to_the_limits(desk):
 
     sly(desk, act)
     assert run(desk, lambda run: run.call("sly", {}), Limits(reads=["src/**"])) == ["PATH_REFUSED"] * 3
+
+
+@pytest.mark.parametrize("begun_in", ["constructor", "call without limits", "call with other limits"])
+def test_task_that_outlives_its_call_is_held_to_the_limits_of_later_calls(desk, begun_in):
+    """A tool may have a loop of its own, which keeps the context in which it was begun."""
+    asked, answered = queue.Queue(), queue.Queue()
+
+    def serve(host):
+        while (path := asked.get(timeout=30)) is not None:
+            try:
+                answered.put(read_text(host, path))
+            except Failed as problem:
+                answered.put(problem.code)
+
+    class Sly:
+        spec = HandlerSpec(effects="none", takes={"type": "object"}, gives={"type": "string"}, files="host")
+
+        def __init__(self, settings, host):
+            self.host, self.context = host, copy_context() if begun_in == "constructor" else None
+
+        def __call__(self, args, ctx):
+            if self.context is None:
+                self.context = copy_context()
+            if args["begin"]:
+                threading.Thread(target=self.context.run, args=(serve, self.host)).start()
+            asked.put(args["file"])
+            return answered.get(timeout=30)
+
+    desk.offer("tool", "offered-sly", Sly)
+    desk.settings(abilities={"sly": {"summary": "Sly.", "handler": {"tool": "offered-sly"}}})
+
+    def main(args, run):
+        other = Limits(reads=["**"]) if begun_in == "call with other limits" else None
+        first = {"begin": True, "file": "secret/d"}
+        made = run.parallel([Branch("a", lambda run: run.call("sly", first), limits=other)])
+        limits = Limits(reads=["src/**"])
+        for path in ("secret/d", "src/a.py"):
+            request = {"begin": False, "file": path}
+            made += run.parallel([Branch(path, lambda run, request=request: run.call("sly", request), limits=limits)])
+        found.extend(made)
+        return "done"
+
+    found = []
+    desk.flow("main", main)
+    with desk.session("run") as session:
+        answer = session.run("hello")
+    asked.put(None)
+    assert found, answer
+    assert found == ["secret/d", "PATH_REFUSED", "src/a.py"]
+
+
+def test_task_that_outlives_a_limited_call_keeps_its_limits(desk):
+    read, done = threading.Event(), queue.Queue()
+
+    def later(host):
+        assert read.wait(30)
+        try:
+            done.put(read_text(host, "secret/d"))
+        except Failed as problem:
+            done.put(problem.code)
+
+    def act(host, args):
+        threading.Thread(target=copy_context().run, args=(later, host)).start()
+        return "begun"
+
+    sly(desk, act)
+    assert run(desk, lambda run: run.call("sly", {}), Limits(reads=["src/**"])) == "begun"
+    read.set()
+    assert done.get(timeout=30) == "PATH_REFUSED"
 
 
 def test_calls_side_by_side_keep_their_own_limits(desk):

@@ -73,7 +73,7 @@ class Binder(JudgingBinder):
         """Construct the handler of an ability with a host of its own, which knows the limits of its calls."""
         from deedbook.plugins.call_files import CallFiles
 
-        calls, host = CallFiles(), self.host
+        calls, host = CallFiles(entry.get("files")), self.host
         if isinstance(host, WorkspaceHost):
             host = host.for_handler(calls)
         with calls.enter(None):  # the call that needs the ability first may be limited

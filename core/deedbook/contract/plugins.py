@@ -395,7 +395,7 @@ class Host(Protocol):
     def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> RunningProgram:
         """Start a program as `run` does, and return its pipes; it ends with the kernel at the latest.
 
-        Raises `Failed` (``NOT_STARTED``).
+        Raises `Failed` (``NOT_STARTED``; ``PATH_REFUSED`` for a handler that declares ``files: host`` or ``none``).
         """
 
     def share(self, key: str, make: Callable[[], Shared]) -> Shared:

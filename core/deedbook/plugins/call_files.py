@@ -3,6 +3,7 @@
 A handler's host asks here before it opens, lists or writes a file. The limits of the current call are in a context
 variable: asynchronous handlers, and threads that run in a copy of the context, keep them. A thread that the handler
 started without the context belongs to no call. The limits of all calls of the handler that are under way apply to it.
+They also apply, in addition to its own, to a task or thread whose call has ended: it may serve later calls.
 """
 
 from collections.abc import Sequence
@@ -24,13 +25,14 @@ class FileLimits(Protocol):
         """Return why *place*, a normal path from the root (``""``), may not be accessed so; ``None`` if it may."""
 
 
-_LIMITS: Final[ContextVar[tuple[FileLimits, ...] | None]] = ContextVar("deedbook_call_files", default=None)
+_SCOPE: Final[ContextVar["FileScope | None"]] = ContextVar("deedbook_call_files", default=None)
 
 
 class CallFiles:
-    """The calls of one handler that are under way."""
+    """The calls of one handler that are under way; *files* is what the handler declares to reach."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: str | None = None) -> None:
+        self.files = files
         self._lock = Lock()
         self._under_way: list[FileLimits] = []
 
@@ -40,11 +42,11 @@ class CallFiles:
 
     def current(self) -> Sequence[FileLimits]:
         """Return the limits that apply to the running code."""
-        found = _LIMITS.get()
-        if found is not None:
-            return found
+        scope = _SCOPE.get()
+        if scope is not None and scope.active:
+            return scope.limits
         with self._lock:
-            return tuple(self._under_way)
+            return (*scope.limits, *self._under_way) if scope is not None else tuple(self._under_way)
 
     def begin(self, limits: FileLimits) -> None:
         """Note that a limited call begins."""
@@ -58,25 +60,26 @@ class CallFiles:
 
 
 class FileScope:
-    """The context manager around one call."""
+    """The context manager around one call, whose *limits* hold as long as it is *active*."""
 
-    __slots__ = ("_calls", "_limits", "_token")
+    __slots__ = ("_calls", "_token", "active", "limits")
 
     def __init__(self, calls: CallFiles, limits: FileLimits | None) -> None:
-        self._calls, self._limits = calls, limits
+        self._calls = calls
+        self.limits = () if limits is None else (limits,)
+        self.active = True
 
     def __enter__(self) -> None:
-        if self._limits is None:
-            self._token: Token[tuple[FileLimits, ...] | None] = _LIMITS.set(())
-        else:
-            self._calls.begin(self._limits)
-            self._token = _LIMITS.set((self._limits,))
+        for limits in self.limits:
+            self._calls.begin(limits)
+        self._token: Token[FileScope | None] = _SCOPE.set(self)
 
     def __exit__(self, *_: object) -> None:
+        self.active = False
         try:
-            _LIMITS.reset(self._token)
+            _SCOPE.reset(self._token)
         except ValueError:  # a coroutine that is closed from another context; that context never had the limits
             pass
         finally:
-            if self._limits is not None:
-                self._calls.end(self._limits)
+            for limits in self.limits:
+                self._calls.end(limits)

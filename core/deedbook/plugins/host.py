@@ -263,6 +263,9 @@ class WorkspaceHost:
 
     def keep(self, argv: Sequence[str], *, env: Mapping[str, str] = {}, cwd: str = "") -> RunningProgram:
         """Start a program as `run` does, and return its pipes; raises `Failed`."""
+        if self._calls is not None and self._calls.files in ("host", "none"):
+            why = f"the handler declares files: {self._calls.files}, and a later call could ask the program for others"
+            raise Failed("PATH_REFUSED", f"no program is kept: {why}")
         with self._open_working_folder(cwd) as (workers, folder):
             return workers.hold(argv, env=env, cwd=folder, mask=self.mask)
 

@@ -48,7 +48,8 @@ class Actor:
         self.role = stage.aliases.get(role, role)
         self.instructions = f"You are the {role}.\n"
 
-    def complete(self, request):
+    def complete(self, request, *, tier=None):
+        assert tier is None
         whole = {**request, "model": "script", "role": self.role, "skill": None, "schema_version": "v2"}
         assert self.stage.schemas.validator("completion_request_v2").violations(whole) == ()
         self.stage.requests.append((self.role, json.loads(json.dumps(request))))

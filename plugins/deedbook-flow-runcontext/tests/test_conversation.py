@@ -1,6 +1,11 @@
 """A conversation with one role."""
 
-from deedbook import Ok
+import json
+from hashlib import sha256
+
+import pytest
+
+from deedbook import ALLOW, Failed, Ok, deny, transform
 from deedbook_flow_runcontext.conversation import Conversation, Limits
 
 REPORT = '{"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}'
@@ -26,3 +31,91 @@ def test_conversation_counts_and_asks_with_the_model_of_its_tier(lab):
     assert report["output"] == "done"
     assert (count.by, count.tokens > 20) == ("estimate", True)
     assert [each.payload["ability"] for each in lab.all("llm.request")] == ["model/cheap"]
+
+
+LONG = "x" * 2000
+
+
+@pytest.fixture
+def worker(lab):
+    """Return what lets a worker use ``echo`` twice and report, with a limit of the prompt; it returns its requests."""
+    requests, failures = [], []
+
+    def answer(request, ctx):
+        requests.append(request["messages"])
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        more = {"usage": usage, "model": "m", "schema_version": "v2"}
+        if len(requests) > 2:
+            return {"text": REPORT, "tool_calls": [], "finish_reason": "stop", **more}
+        calls = [{"id": f"t{len(requests)}", "name": "echo", "args": {}}]
+        return {"text": "", "tool_calls": calls, "finish_reason": "tool_use", **more}
+
+    def go(most):
+        def work(args, run):
+            talk = Conversation(run, "worker", {"request": "hello"}, Limits(max_prompt_tokens=most), acts=True)
+            try:
+                talk.answer("worker_report_v1")
+            except Failed as failure:
+                failures.append(failure)
+            return {"reply": "done", "state": "COMPLETED"}
+
+        lab.tool("echo", lambda args, ctx: LONG)
+        lab.role("worker", "You work.")
+        lab.skill("greet", allows="echo", triggers="hello")
+        lab.model(answer)
+        lab.flow("work", work)
+        with lab.session("run") as session:
+            assert isinstance(session.run("hello"), Ok)
+        return requests, failures
+
+    return go
+
+
+def shortened(lab):
+    """Return the notes about prompts that were shortened."""
+    return [
+        each.payload["data"] for each in lab.all("context.noted") if each.payload["event_type"] == "prompt.shortened"
+    ]
+
+
+def test_prompt_within_the_limit_stays_as_it_is(lab, worker):
+    requests, failures = worker(5000)
+    assert (len(requests), failures, shortened(lab)) == (3, [], [])
+    assert requests[2][3]["content"] == requests[2][5]["content"] == f'"{LONG}"'
+
+
+def test_oldest_results_are_left_out_and_recorded(lab, worker):
+    seen = []
+    lab.hook("watch", "PreCompact", lambda subject, *more: seen.append(len(subject["messages"])) or ALLOW)
+    requests, failures = worker(800)
+    assert (len(requests), failures, seen) == (3, [], [6])
+    first, last = requests[2][3], requests[2][5]
+    assert json.loads(first["content"]) == {"left_out": "2002 bytes, for the prompt's limit of tokens"}
+    assert last["content"] == f'"{LONG}"'
+    (note,) = shortened(lab)
+    digest = sha256(f'"{LONG}"'.encode()).hexdigest()
+    assert note["left_out"] == [{"call": "t1", "digest": digest, "size": 2002}]
+    assert (note["budget"], note["tokens"]["by"]) == (800, "estimate")
+    assert note["tokens"]["after"] <= 800 < note["tokens"]["before"]
+
+
+def test_hook_may_refuse_that_anything_is_left_out(lab, worker):
+    lab.hook("keep", "PreCompact", lambda subject, *more: deny("keep it all"))
+    requests, (failure,) = worker(800)
+    assert (failure.code, len(requests), shortened(lab)) == ("GATE_DENIED", 2, [])
+
+
+def test_hook_may_shorten_the_messages_itself(lab, worker):
+    def shorten(subject, *more):
+        return transform({"messages": [*subject["messages"][:2], {"role": "user", "content": "two results"}]})
+
+    lab.hook("shorten", "PreCompact", shorten, rewrites=True)
+    requests, failures = worker(800)
+    assert (requests[2][2:], failures) == ([{"role": "user", "content": "two results"}], [])
+    assert [each["left_out"] for each in shortened(lab)] == [[]]
+
+
+def test_prompt_that_cannot_be_shortened_asks_no_model(lab, worker):
+    requests, (failure,) = worker(10)
+    assert (failure.code, requests) == ("PROMPT_TOO_LONG", [])
+    assert "10 are allowed, and nothing more can be left out" in str(failure)

@@ -64,7 +64,7 @@ class Shop:
     """The workspace in *lab*; *answers* has what each role answers in turn: texts, or functions of the request."""
 
     def __init__(self, lab, *, with_git=False):
-        self.lab, self.answers, self.requests, self.tested = lab, {}, [], []
+        self.lab, self.answers, self.requests, self.tested, self.results = lab, {}, [], [], []
         write_pipeline(lab)
         root = lab.path
         old = "{read: swe/read, write: swe/write}"
@@ -73,7 +73,6 @@ class Shop:
         lab.settings(abilities=ABILITIES, files={"roots": ["."]})
         lab.model(self.respond, tier="mid")
         lab.tool("swe/tests", self.run_tests, effects="read", files="none")
-        self.results = []
         self.repository = root / "repos/shop"
         if with_git:
             self.repository.mkdir(parents=True)

@@ -146,7 +146,9 @@ def test_patch_that_does_not_fit_the_repository_or_the_unit_leaves_it_as_it_is(l
     shop = Shop(lab, with_git=True)
     shop.good()
     work = json.loads(outline())["outputs"][1]["text"].replace("size: small,", "size: small, files: [shop.py],", 1)
-    shop.change("schemas/work_v1.json", '"tests": {', '"files": {"type": "array", "items": {"type": "string"}}, "tests": {')
+    shop.change(
+        "schemas/work_v1.json", '"tests": {', '"files": {"type": "array", "items": {"type": "string"}}, "tests": {'
+    )
     spec = json.loads(outline())["outputs"][0]["text"]
     good = answer({"tasks/task-1/outline/spec.md": spec, "tasks/task-1/outline/work.md": work})
     shop.answers["outliner"] = [good]

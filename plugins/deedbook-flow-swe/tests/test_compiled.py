@@ -1,13 +1,18 @@
 """A pipeline is compiled into one definition, and a contract says what its agent may read, write and use."""
 
-import pytest
-from pipelines import definition_of, registry_of, replace_text
+import json
 
+import pytest
+from pipelines import META, definition_of, registry_of, replace_text
+
+from deedbook.contract import AbilityDeclaration
 from deedbook.contract.flow import Limits
-from deedbook.format.schema import foreign
+from deedbook.format.schema import Schemas, data_folder, foreign
+from deedbook.kernel import open_kernel
 from deedbook.policy.limits import FileList, compile_limits, limits_document
+from deedbook.workspace.documents import parse_yaml
 from deedbook_flow_swe.contract import fill
-from deedbook_flow_swe.definition import SETTINGS, Definition
+from deedbook_flow_swe.definition import SETTINGS, Definition, check_settings
 from deedbook_flow_swe.rule_language import build_language
 
 VALUES = {"task-id": "task-1", "unit-id": "unit-001", "project": "shop"}
@@ -157,3 +162,45 @@ def test_skill_with_a_fault_is_reported_at_its_place(small):
     replace_text(small, ".system/agents/builder/skills/tokens.md", "types:", "typs:")
     _, faults = registry_of(small)
     assert [(place, message) for place, message in faults if 'did you mean "types"?' in message] == faults
+
+
+def test_charter_has_the_compiled_pipeline(small):
+    with open_kernel(small) as kernel:
+        charter = kernel.bindings.charter.document
+    ability = charter["abilities"]["swe/small"]
+    assert (ability["kind"], ability["uses"]) == ("flow", ["swe/read", "swe/tests", "swe/write"])
+    assert Definition.parse(ability["settings"]).as_settings() == ability["settings"]
+    assert charter["swe"]["contracts/build"]["place"] == ".system/swe/contracts/build.yaml:2"
+
+
+def test_change_of_a_skill_of_an_agent_is_a_change_of_the_charter(small):
+    with open_kernel(small) as kernel:
+        before = kernel.bindings.charter.digest
+    replace_text(small, ".system/agents/builder/skills/steps.md", "Write the test first.", "Write the test last.")
+    with open_kernel(small) as kernel:
+        assert kernel.bindings.charter.digest != before
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (lambda said: said["phases"].append(said["phases"][0]), "a phase appears twice"),
+        (lambda said: said["units"].update(worked_by="biuld"), "there is no phase 'biuld'"),
+        (lambda said: said["abilities"].update(read="swe/other"), "there is no ability in uses 'swe/other'"),
+        (lambda said: said["schemas"].pop("note_v1"), "there is no schema 'note_v1'"),
+    ],
+)
+def test_hand_written_settings_that_lead_nowhere_are_refused(small, edit, why):
+    registry, _ = registry_of(small)
+    (ability,) = registry.abilities()
+    settings = json.loads(json.dumps(ability.settings))
+    edit(settings)
+    uses = dict.fromkeys(ability.uses, "read")
+    declared = AbilityDeclaration(id="own", settings=settings, effects=None, schema_in=None, schema_out=None, uses=uses)
+    flaws = check_settings(declared)
+    assert [message for _, message in flaws] == [why]
+
+
+def test_task_of_the_fixture_fits_the_schema_of_tasks():
+    schemas = Schemas.load(data_folder("schemas"))
+    assert schemas.validator("swe_task_v1").violations(parse_yaml(META.encode(), "META.yaml").value) == ()

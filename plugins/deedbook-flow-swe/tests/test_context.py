@@ -56,6 +56,19 @@ def test_parts_stand_in_a_fixed_order(definition):
     assert context.counted == "estimate"
 
 
+def test_input_for_the_rules_is_shown_only_as_a_file_of_the_scope(definition):
+    contract = definition.phase("build")
+    hidden = attrs.evolve(contract, inputs=tuple(attrs.evolve(each, shown=False) for each in contract.inputs))
+    outside = attrs.evolve(hidden, scope=attrs.evolve(hidden.scope, include=()))
+    inside = attrs.evolve(hidden, scope=attrs.evolve(hidden.scope, include=(SPEC_FILE.path,)))
+    for each, expected in ((outside, []), (inside, [("file", SPEC_FILE.path)])):
+        context = assemble(definition, each, PhaseWork(values=VALUES, unit=UNIT), (SPEC_FILE,))
+        assert [part for part in parts(context) if part[1] == SPEC_FILE.path] == expected
+        assert context.missing == ()
+        assert SPEC_FILE.path not in [omission.path for omission in context.left_out]
+    assert assemble(definition, outside, PhaseWork(values=VALUES, unit=UNIT), ()).missing == ("spec",)
+
+
 def test_prompt_is_the_same_in_whatever_order_files_are_read(definition):
     files = [SPEC_FILE, META_FILE, WORK_FILE, pattern("a", "http"), pattern("b", "python")]
     found = set()

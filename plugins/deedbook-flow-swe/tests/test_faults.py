@@ -71,7 +71,7 @@ FAULTS = {
     "unknown policy": (changed(PIPELINE, "sizes:", "human_triggers: review\nsizes:"), f"{PIPELINE}:8:17", "no policy"),
     "unknown routing": (changed(PIPELINE, "sizes:", "routing: default\nsizes:"), f"{PIPELINE}:8:10", "routing/default"),
     "unknown severity": (changed(BUILD, "MAJOR", "MAYOR"), f"{BUILD}:16:15", "no severity of the pipeline"),
-    "unknown parser": (changed(CHECK, "reads: pytest", "reads: pytst"), f"{CHECK}:18:14", 'did you mean "pytest"?'),
+    "unknown parser": (changed(CHECK, "reads: json", "reads: jsno"), f"{CHECK}:18:14", 'did you mean "json"?'),
     "unknown key": (changed(BUILD, "objective:", "objectiv:"), f"{BUILD}:5:1", 'did you mean "objective"?'),
     # units
     "unknown list of units": (changed(PIPELINE, "output: work,", "output: wrok,"), f"{PIPELINE}:5:37", "gives no wrok"),

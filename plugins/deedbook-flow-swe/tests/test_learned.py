@@ -14,6 +14,7 @@ from deedbook.format.schema import Schemas, data_folder
 from deedbook_flow_swe.events import EVENTS
 from deedbook_flow_swe.feature import SweFeature
 from deedbook_flow_swe.learning.evidence import Mention
+from deedbook_flow_swe.learning.examination import check_learning
 from deedbook_flow_swe.learning.ledger_files import read_learned, read_records
 from deedbook_flow_swe.learning.policy_kinds import PatternPromotion, RoutingInForce
 from deedbook_flow_swe.learning.revision import build_revision
@@ -27,29 +28,27 @@ FASTER = {**DOCUMENT, "phases": {**DOCUMENT["phases"], "planning": {"tier": "pre
 
 
 def work(args, run):
-    """Do what a runner does about learning: ask for the routing, record a task, and propose its pattern."""
-    found = run.decide("swe-routing-swe", "routing", {"task_id": args["task"]}).decision
-    if found.outcome != "allow":
-        raise Failed("NOT_AVAILABLE", found.reason)
+    """Do what a runner does about learning: ask for the routing, record a task, reward it, propose its patterns."""
+    routing = run.decide("swe-routing-swe", "routing", {"task_id": args["task"]}).decision
+    if routing.outcome != "allow":
+        raise Failed("NOT_AVAILABLE", routing.reason)
     story = (reworked if args.get("bad") else clean)(args["task"], generated=args.get("generated", False))
-    for event in story.events[:-1]:
-        if event.type in EVENTS:
-            run.record(event.type, event.payload)
-    mentions = [Mention(**{**MENTION.as_json(), **each}) for each in args.get("mentions", ())]
-    record = story.record
-    record.state = args.get("state", "done")
-    reward = compute_reward(record, run.now(), mentions)
+    *events, end = (event for event in story.events if event.type in EVENTS)
+    end.payload["state"] = args.get("state", "done")
+    for event in (*events, end):
+        run.record(event.type, event.payload)
+    mentions = [Mention.parse({**MENTION.as_json(), **each}) for each in args.get("mentions", ())]
+    reward = compute_reward(story.record, run.now(), mentions)
     run.record("swe.rewarded", {"task_id": args["task"], "reward": reward})
-    answers = []
+    if "claim" in args:
+        claim = {**reward, "composite_score": args["claim"]}
+        run.record("swe.rewarded", {"task_id": args["task"], "reward": claim})
     for each in mentions:
         about = {"reward": reward, "pattern": each.pattern, "kind": each.kind}
-        answer = run.decide("swe-promotion-swe", "pattern", about).decision
-        answers.append({"outcome": answer.outcome, "reason": answer.reason, **answer.signals})
-        if answer.outcome == "allow":
-            row = {"pattern": each.pattern, "kind": each.kind, "tasks": [args["task"]]}
-            run.record("swe.pattern_promoted", {"task_id": args["task"], **row})
-    run.record("swe.task_ended", {"task_id": args["task"], "state": "done", "commit": "c0ffee"})
-    return {"routing": dict(found.signals), "reason": found.reason, "answers": answers}
+        if run.decide("swe-promotion-swe", "pattern", about).decision.outcome == "allow":
+            promoted = {"pattern": each.pattern, "kind": each.kind, "tasks": [args["task"]]}
+            run.record("swe.pattern_promoted", {"task_id": args["task"], **promoted})
+    return {"routing": dict(routing.signals["policy"])}
 
 
 class Runner:
@@ -87,7 +86,9 @@ def tasks(lab):
         with session:
             result = session.call("swe/swe", {"task": task, **args})
         assert isinstance(result, Ok), result
-        return SimpleNamespace(**result.value, session=session)
+        checks = [event.payload for event in lab.all("policy.check", session)]
+        answers = [{**check["asked"][0], **check["asked"][0].get("signals", {})} for check in checks]
+        return SimpleNamespace(**result.value, session=session, asked=answers[0], answers=answers[1:])
 
     return run
 
@@ -108,22 +109,23 @@ def kept(lab) -> list[Any]:
 
 def test_without_a_revision_the_routing_of_the_charter_is_in_force(tasks):
     found = tasks("t1")
-    assert found.routing == {"policy": DOCUMENT, "digest": digest_policy(DOCUMENT), "revision": None}
+    assert found.routing == DOCUMENT
+    assert (found.asked["digest"], found.asked["revision"]) == (digest_policy(DOCUMENT), None)
 
 
 def test_revision_is_in_force_for_later_tasks_and_says_where_it_is_recorded(lab, tasks):
     tasks("t1")
     revise(lab, FASTER)
     found = tasks("t2")
-    assert found.routing["policy"] == FASTER
-    assert found.routing["digest"] == digest_policy(FASTER)
-    assert f"revised by event {found.routing['revision']} of the workspace ledger" in found.reason
+    assert found.routing == FASTER
+    assert found.asked["digest"] == digest_policy(FASTER)
+    assert f"revised by event {found.asked['revision']} of the workspace ledger" in found.asked["reason"]
 
 
 def test_revision_of_another_policy_of_the_charter_is_not_in_force(lab, tasks):
     tasks("t1")
     revise(lab, FASTER, base={**DOCUMENT, "title": "an older one"})
-    assert tasks("t2").routing["revision"] is None
+    assert tasks("t2").routing == DOCUMENT
 
 
 def test_reward_of_a_task_is_kept_in_the_workspace_ledger(lab, tasks):
@@ -141,7 +143,7 @@ def test_session_without_a_task_adds_nothing(lab, tasks):
 
 def test_pattern_is_promoted_with_the_third_task_and_not_before(lab, tasks):
     answers = [tasks(f"t{number}", mentions=[{}]).answers[0] for number in range(1, 5)]
-    assert [each["outcome"] for each in answers] == ["deny", "deny", "allow", "deny"]
+    assert [each["decision"] for each in answers] == ["deny", "deny", "allow", "deny"]
     assert "2 of 3 tasks" in answers[1]["reason"]
     assert answers[3]["evidence"]["status"] == "promoted"
     assert not any(EVIDENCE.violations(each["evidence"]) for each in answers)
@@ -151,13 +153,13 @@ def test_pattern_is_promoted_with_the_third_task_and_not_before(lab, tasks):
 def test_generated_tasks_are_no_evidence(tasks):
     for number in range(1, 4):
         answer = tasks(f"g{number}", mentions=[{}], generated=True).answers[0]
-        assert (answer["outcome"], answer["reason"]) == ("deny", "a generated task is no evidence")
+        assert (answer["decision"], answer["reason"]) == ("deny", "a generated task is no evidence")
     assert tasks("t1", mentions=[{}]).answers[0]["reason"] == "accumulating: 1 of 3 tasks"
 
 
 def test_pattern_that_nobody_proposes_is_not_promoted(tasks):
     answers = [tasks(f"t{number}", mentions=[{"proposed": False}]).answers[0] for number in range(1, 4)]
-    assert answers[2]["outcome"] == "deny"
+    assert answers[2]["decision"] == "deny"
     assert answers[2]["evidence"]["status"] == "proposable"
     assert answers[2]["reason"].startswith("the retrospective does not propose it")
 
@@ -172,7 +174,7 @@ def test_task_that_did_not_succeed_refutes_a_pattern(tasks):
 def test_anti_pattern_is_promoted_with_the_second_verified_failure(tasks):
     anti = [{"kind": "anti-pattern"}]
     answers = [tasks(f"t{number}", mentions=anti, bad=number != 2).answers[0] for number in range(1, 4)]
-    assert [each["outcome"] for each in answers] == ["deny", "deny", "allow"]
+    assert [each["decision"] for each in answers] == ["deny", "deny", "allow"]
     assert not any(EVIDENCE.violations(each["evidence"]) for each in answers)
 
 
@@ -186,6 +188,23 @@ def test_revision_that_cannot_be_read_denies(lab, tasks):
     check = lab.all("policy.check", session)[0].payload
     assert check["decision"] == "deny"
     assert "verify the workspace ledger" in check["asked"][0]["reason"]
+
+
+def test_doctor_computes_rewards_again(lab, tasks):
+    tasks("t1", bad=True)
+    tasks("t2", state="failed")
+    (check,) = check_learning(lab.state)
+    assert (check.name, check.level, check.found) == (
+        "rewards of tasks", "ok", "2 follow from the events of their tasks",
+    )  # fmt: skip
+
+
+def test_doctor_finds_a_reward_that_does_not_follow(lab, tasks):
+    tasks("t1", claim=0)
+    (check,) = check_learning(lab.state)
+    assert (check.level, check.found.partition(": ")[2]) == (
+        "fault", "the reward of t1 differs in composite_score",
+    )  # fmt: skip
 
 
 def test_records_and_what_was_learned_can_be_read_without_a_kernel(lab, tasks):

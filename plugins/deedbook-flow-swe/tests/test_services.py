@@ -10,9 +10,15 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from click.testing import CliRunner
+from pipelines import copy_workspace
+from ruamel.yaml import YAML
 
 from deedbook import Failed, open_kernel
+from deedbook.cli.common import GlobalOptions
+from deedbook.cli.program import program
 from deedbook.format.canonical import encode
+from deedbook_flow_swe.services.compose import Layout, build_compose
 from deedbook_flow_swe.services.inbox import REPLY, REQUEST, read_reply, read_request
 from deedbook_flow_swe.services.steps import AgentTask, Step, next_step
 from deedbook_flow_swe.services.worker import AgentWorker
@@ -67,8 +73,9 @@ def test_agent_without_tools_makes_no_calls():
 def test_refused_answer_is_told_to_the_model_with_the_task():
     kinds, step = walk(TASK, [said("no JSON"), {"violation": "it has to be JSON"}])
     assert kinds == ["complete", "answer"]
-    told = json.loads(step.value["messages"][-1]["content"])
-    assert told == {"violation": "it has to be JSON", "again": "The task."}
+    told = step.value["messages"][-1]["content"]
+    assert told.startswith("The task.")
+    assert told.endswith("it has to be JSON")
 
 
 @pytest.fixture
@@ -193,3 +200,33 @@ def test_step_whose_outcome_was_lost_is_asked_for_again(agents):
         handler = kernel.bindings.find("dispatch").handler
         assert handler.reconcile(args, "any") == handler.reconcile(args, "any") == next_step(TASK, []).as_json()
     assert len(list((agents / "shared/inbox/planner-agent").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["../planner-agent", "", "a/b", "x" * 65])
+def test_name_that_leaves_the_inboxes_is_refused(tmp_path, name):
+    ran = CliRunner().invoke(program, ["swe", "agent", name, "--inbox", str(tmp_path)], obj=GlobalOptions())
+    assert ran.exit_code != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the layout of services -------------------------------------------------------------------------------------------
+
+
+def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own():
+    made = build_compose(Layout(agents=["planner-agent", "builder-agent"], data=".", variables=["KEY"]))
+    services = made["services"]
+    assert list(services) == ["pipeline-runner", "planner-agent", "builder-agent", "executor"]
+    assert [name for name, each in services.items() if "KEY" in each.get("environment", {})] == ["pipeline-runner"]
+    for name in ("planner-agent", "builder-agent", "executor"):
+        each = services[name]
+        assert (each["network_mode"], each["read_only"], each["user"]) == ("none", True, "65534:65534")
+    assert services["planner-agent"]["volumes"] == ["./shared/inbox/planner-agent:/inbox/planner-agent"]
+
+
+def test_compose_file_is_printed_for_the_pipeline_of_the_workspace(tmp_path):
+    place = copy_workspace("small", tmp_path / "work")
+    shown = CliRunner().invoke(program, ["-C", str(place), "swe", "compose"], obj=GlobalOptions())
+    assert shown.exit_code == 0, shown.output
+    assert list(YAML(typ="safe").load(shown.output)["services"]) == [
+        "pipeline-runner", "outliner", "builder", "checker", "executor",
+    ]  # fmt: skip

@@ -4,9 +4,9 @@ import json
 import os
 
 import pytest
-from shop import FIRST, SECOND, TASK, Shop, answer, build, check, git, outline
+from shop import FIRST, SECOND, Shop, answer, build, check, git, outline
 
-from deedbook import ALLOW, Err, Ok
+from deedbook import Err, Ok
 from deedbook.approvals.answering import answer as answer_request
 from deedbook.approvals.keys import KeyRing
 from deedbook.format.schema import Schemas, data_folder

@@ -1,7 +1,7 @@
 """The example task of this pack: the files of its phases, what the tools said, and what the runner adds.
 
-`artifacts/tasks/task-2026-001` has every file that an agent or a tool gives; `artifacts/repos/textkit` is the repository
-before the change. Gate files and the state of the pipeline, which the runner writes, are made here.
+`artifacts/tasks/task-2026-001` has every file that an agent or a tool gives; `artifacts/repos/textkit` is the
+repository before the change. Gate files, which the runner writes, are made here: the builder ran twice.
 """
 
 import json
@@ -31,9 +31,8 @@ GATES = {
     "verification": "PASSED.md",
     "security": "CLEARED.md",
     "integration": "MERGED.md",
-    "retrospective": "APPROVED.md",
 }
-"""The gate file of each phase that lets the task go on."""
+"""The gate files that stand when the retrospective begins."""
 
 
 def definition_of(root: Path) -> Definition:
@@ -54,35 +53,18 @@ def texts() -> Mapping[str, str]:
     found = {f"tasks/{TASK}/{path.relative_to(folder)}": path.read_text() for path in folder.rglob("*.*")}
     for phase, gate in GATES.items():
         found[f"tasks/{TASK}/{phase}/{gate}"] = render_document(_gate(phase, gate, found), "")
-    return {**found, "shared/pipeline-state.yaml": json.dumps(_state())}
+    return found
 
 
 def _gate(phase: str, gate: str, found: Mapping[str, str]) -> Any:
     folder = f"tasks/{TASK}/{phase}/"
     outputs = {path: sha256(text.encode()).hexdigest() for path, text in found.items() if path.startswith(folder)}
     contract = {"version": 1, "agent": f"{phase}-agent"}
+    iteration = 2 if phase == "implementation" else 1
     return {
-        "schema_version": "v1", "task_id": TASK, "phase": phase, "unit": None, "iteration": 1, "gate": gate,
+        "schema_version": "v1", "task_id": TASK, "phase": phase, "unit": None, "iteration": iteration, "gate": gate,
         "contract": contract, "inputs": {}, "outputs": outputs, "rules": [], "approved_by": None, "time": TIME,
     }  # fmt: skip
-
-
-def _state() -> Any:
-    """Return the state of the pipeline while the retrospective works: the builder ran twice."""
-    history = [
-        {
-            "phase": phase, "status": "in_progress" if phase == "retrospective" else "completed",
-            "iterations": 2 if phase == "implementation" else 1, "rollbacks": 0, "rollback_reason": None,
-            "completed": None if phase == "retrospective" else TIME,
-        }
-        for phase in GATES
-    ]  # fmt: skip
-    task = {
-        "task_id": TASK, "state": "RETROSPECTIVE", "current_phase": "retrospective", "phase_status": "in_progress",
-        "phase_started": TIME, "rollback_count_this_phase": 0, "total_rollbacks_this_task": 1,
-        "phase_history": history, "human_review_pending": False, "blocked": False,
-    }  # fmt: skip
-    return {"schema_version": "v1", "pipeline": "swe", "tasks": [task]}
 
 
 def read_value(path: str, text: str) -> Any:

@@ -42,6 +42,15 @@ def test_a_python_project_gives_the_same_bytes_too(tmp_path):
     assert first.packs == ("house",)
 
 
+def test_the_wheel_holds_the_cards_of_agents(tmp_path):
+    """Without its card, an agent of a pack would be none."""
+    card = "identity: iris\ndomain: data\nstate: {skills: skills.md}\n"
+    files = {"agents/iris/.agent": card, "agents/iris/.notes": "", "agents/iris/skills.md": ""}
+    made = build_wheel(packfiles.write(tmp_path / "house", files), tmp_path / "dist").path
+    held = [name.rpartition("agents/iris/")[2] for name in zipfile.ZipFile(made).namelist() if "iris" in name]
+    assert sorted(held) == [".agent", "skills.md"]
+
+
 def test_the_wheel_holds_the_pack_and_no_hidden_file(house, tmp_path):
     packfiles.write(house, {".env": "TOKEN=1\n", "policies/.quiet.yaml.swp": "x", "README.md": "The house rules.\n"})
     with zipfile.ZipFile(build_wheel(house, tmp_path).path) as packed:

@@ -179,6 +179,34 @@ def test_an_id_of_another_installed_pack_is_noted(house, catalogue, tmp_path):
     )
 
 
+SCAN = "---\nschema_version: v1\nid: scan\nadvance_signal: 'true'\n---\nLook.\n"
+CARD = "identity: iris\ndomain: data\nstate: {skills: skills.md}\n"
+SHARED = {
+    "workflows/phases/scan.md": SCAN, "workflows/README.md": "Cycles.\n",
+    "agents/iris/.agent": CARD, "agents/iris/skills.md": "", "agents/guide.md": "You guide.\n",
+}  # fmt: skip
+
+
+def test_a_workflow_file_or_agent_of_another_installed_pack_is_noted(tmp_path, catalogue):
+    """An id of such a file is the file's name, so the paths are compared; other files may have the same path."""
+    from contextlib import ExitStack
+
+    from deedbook_pack.packages import open_packs
+
+    house, other = (packfiles.write(tmp_path / name, SHARED) for name in ("house", "other"))
+    (other / "pack.yaml").write_text((other / "pack.yaml").read_text().replace("name: house", "name: other"))
+    with ExitStack() as held:
+        (pack,) = open_packs(str(other), held, catalogue)
+        found = [each for each in check(house, pack.use_in(catalogue)) if "is also in" in each]
+    assert [each.split(": ")[0] for each in found] == [
+        "note agents/guide.md", "note agents/iris/.agent", "note workflows/phases/scan.md",
+    ]  # fmt: skip
+    assert found[2].endswith(
+        "workflows/phases/scan.md is also in pack other (deedbook-pack-other 1.0), and its name is its id; "
+        "a workspace that names both does not start"
+    )
+
+
 def test_a_wheel_whose_files_are_not_those_of_its_record_is_refused(house, catalogue, tmp_path):
     from deedbook_pack.building import build_wheel
 

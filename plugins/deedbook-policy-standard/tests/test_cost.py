@@ -74,9 +74,35 @@ def test_values_that_a_condition_does_not_read_do_not_count():
     condition = language.compile("v.some.all(i, i in v.a.b)")
     large = list(range(20_000))
     assert condition.holds(language.sight({"some": [1], "a": {"b": [1], "c": large}, "more": large}))
-    for seen in ({"some": [1], "a": {"b": large}}, {"some": [1], "a": [large]}):
+    for seen in ({"some": [1], "a": {"b": large}}, {"some": [1], "a": [large]}, {"some": large, "a": {"b": [1]}}):
         with pytest.raises(Unclear, match="too much work"):
             condition.holds(language.sight(seen))
+
+
+@for_each(
+    ("text", "expected"),
+    [
+        ("v.a.all(i, i.id in v.b)", {("v", "a", "[]", "id"), ("v", "b")}),
+        ("v.a.all(i, true)", {("v", "a", "[]", "#")}),
+        ("v.a.all(i, i in v.b)", {("v", "a", "[]"), ("v", "b")}),
+        ("v.a.all(i, i.c.exists(k, k.id == v.d))", {("v", "a", "[]", "c", "[]", "id"), ("v", "d")}),
+        ("v.a.map(i, i.c).flatten().all(k, k.id == v.d)", {("v", "a", "[]", "c"), ("v", "d")}),
+        ("v.a.all(key, value, value.id == v.b)", {("v", "a", "[]", "id"), ("v", "b")}),
+        ("v.a[0].b.all(i, i.id == 1)", {("v", "a")}),
+    ],
+)  # fmt: skip
+def test_paths_are_what_a_condition_reads(text, expected):
+    condition = Language({"v": lambda values: values}, ()).compile(text)
+    assert set(condition.paths) == expected
+
+
+def test_members_of_elements_that_a_condition_does_not_read_do_not_count():
+    language = Language({"v": lambda values: values}, ())
+    condition = language.compile("v.a.all(i, i.id in v.b)")
+    rows = [{"id": number, "text": "x" * 1_000} for number in range(100)]
+    assert condition.holds(language.sight({"a": rows, "b": list(range(100))}))
+    with pytest.raises(Unclear, match="too much work"):
+        condition.holds(language.sight({"a": [{"id": "x" * 100} for _ in range(100)], "b": []}))
 
 
 def test_units_are_elements_and_characters():

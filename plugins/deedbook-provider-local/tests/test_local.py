@@ -131,7 +131,7 @@ def test_provider_counts_the_tokens_that_its_answer_reports(lab):
     seen = []
 
     def work(args, run):
-        agent, request = run.agent("worker"), {**user("Say hello."), "response_schema": "lead_directive_v1"}
+        agent, request = run.agent("worker"), user("Hello", max_tokens=4, response_schema="lead_directive_v1")
         seen.extend([agent.count_tokens(request), agent.complete(request)])
         return {"reply": "done", "state": "COMPLETED"}
 

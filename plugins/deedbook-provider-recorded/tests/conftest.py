@@ -46,6 +46,9 @@ class Recording:
 
     def ask(self, asked: Any, answer: Any = None, **failed: Any) -> None:
         span = self.add("llm.request", {"ability": "model/standard", "request": asked}, self.root)
+        self.end(span, answer, **failed)
+
+    def end(self, span: str, answer: Any = None, **failed: Any) -> None:
         if answer is not None:
             self.add("llm.response", {"ability": "model/standard", "response": answer}, span)
         elif failed:

@@ -44,6 +44,22 @@ def test_equal_requests_get_their_answers_in_order_and_no_more(recording, serve,
     assert (found.code, str(found)) == ("NOT_RECORDED", "r.jsonl: all recorded answers to this request were served")
 
 
+def test_attempts_beneath_a_request_are_no_questions_of_their_own(recording, serve, tmp_path):
+    for text in ("first", "second"):
+        outer = recording.add("llm.request", {"ability": "model/mid", "request": request("a")}, recording.root)
+        for number in range(2):
+            span = recording.add("llm.request", {"ability": "model/small", "request": request("a")}, outer)
+            failed = {"code": "PROVIDER_ERROR", "message": "busy", "retryable": True}
+            recording.end(span, *([response(text)] if number else []), **({} if number else failed))
+        recording.end(outer, response(text, usage={"input_tokens": 0, "output_tokens": 0}))
+    recording.write(tmp_path)
+    ask = serve()
+    served = [ask(request("a")) for _ in range(2)]
+    assert [each["text"] for each in served] == ["first", "second"]
+    assert served[0]["usage"] == {"input_tokens": 1, "output_tokens": 2}
+    assert failure(ask, request("a")).code == "NOT_RECORDED"
+
+
 def test_request_that_was_never_made_is_told_what_differs_from_the_nearest(recording, serve, tmp_path):
     recording.ask(request("far away", role="lead", tools=[]), response("x"))
     recording.ask(request("Say hello to Ada", role="worker"), response("y"))

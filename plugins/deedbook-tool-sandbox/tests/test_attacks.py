@@ -6,11 +6,12 @@ import signal
 import sys
 import textwrap
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from deedbook.contract import Failed
+from deedbook import Branch, Failed, Limits
 
 ROOT = Path(__file__).parents[3]
 
@@ -88,6 +89,19 @@ def test_environment_is_found_though_only_root_reaches_it_and_cannot_be_written(
     assert len(said.splitlines()) == 3
 
 
+def test_environment_may_stand_where_the_sandbox_has_a_folder_of_its_own(call, tmp_path):
+    assert tmp_path.is_relative_to("/tmp")
+    tmp_path.chmod(0o755)
+    program = tmp_path / "bin" / "hello"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hello; echo x > $0 || rm $0\n")
+    program.chmod(0o755)
+    result = call("", argv=["hello"], environment={"path": str(tmp_path)}, statuses=[0, 1])
+    assert result["stdout"] == "hello\n"
+    assert result["status"] == 1
+    assert program.exists()
+
+
 def test_compiled_files_that_the_digest_leaves_out_are_not_used(call):
     from deedbook_tool_sandbox.bubblewrap import digest_of
 
@@ -102,6 +116,31 @@ def test_compiled_files_that_the_digest_leaves_out_are_not_used(call):
     finally:
         (folder / "bin").rmdir()
     assert said == "/tmp/.pycache\n"
+
+
+def test_limited_call_copies_only_what_it_may_read(lab, declare):
+    """Also with a launcher that served a call without limits before."""
+    declare(argv=["python3", "-"])
+    lab.skill("greet", allows="it main", triggers="hello")
+    program = "import os; print(sorted(n for f in ('.', '/data') for _, _, names in os.walk(f) for n in names))"
+    said = []
+
+    def main(args, run):
+        def call(run):
+            try:
+                return run.call("it", {"program": program})["stdout"]
+            except Failed as problem:
+                return problem.code
+
+        for limits in (None, Limits(reads=["src/deep/**", "data/**"]), Limits(reads=["data/**"]), None):
+            said.extend(run.parallel([Branch("one", call, limits=limits)]))
+        return "done"
+
+    lab.flow("main", main)
+    with lab.session("run") as session:
+        answer = session.run("hello")
+    whole = "['facts.txt', 'more.txt', 'notes.txt']\n"
+    assert said == [whole, "['facts.txt', 'more.txt']\n", "PATH_REFUSED", whole], answer
 
 
 # --- rights -----------------------------------------------------------------------------------------------------------
@@ -268,6 +307,21 @@ def test_next_run_finds_nothing_of_the_last_one(lab, declare):
     assert second["stdout"] == "[]\n['1', '2', '3']\n"
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="has the numbers of system calls of x86_64")
+def test_next_run_has_no_keys_of_the_last_one(lab, declare):
+    declare(argv=["python3", "-"])
+    program = """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        print(libc.syscall(250, 10, -3, b"user", b"mark", 0) > 0)
+        libc.syscall(248, b"user", b"mark", b"secret", 6, -3)
+        print(libc.syscall(250, 10, -3, b"user", b"mark", 0) > 0)
+    """
+    with lab.session() as session:
+        said = [run(session, program)["stdout"].split() for _ in range(2)]
+    assert said[0][0] == said[1][0] == "False"
+
+
 def test_launcher_is_kept_and_replaced_if_it_was_killed(lab, declare):
     declare(argv=["python3", "-"])
     with lab.session() as session:
@@ -276,9 +330,17 @@ def test_launcher_is_kept_and_replaced_if_it_was_killed(lab, declare):
         run(session, "pass")
         assert launchers() == kept != set()
         for pid in kept:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the one ends with the other
+                os.kill(pid, signal.SIGKILL)
         assert run(session, "print('again')")["stdout"] == "again\n"
         assert launchers() & kept == set()
+
+
+def test_program_that_kills_its_sandbox_gets_a_status(launch):
+    """Without Landlock a program could kill the process that keeps the namespaces, and with it only itself."""
+    report = launch("import os, time; os.kill(-1, 9); time.sleep(1)")
+    assert report.ended == "exit"
+    assert report.begun
 
 
 def test_launcher_is_not_used_again_after_a_limit_was_passed(lab, declare):

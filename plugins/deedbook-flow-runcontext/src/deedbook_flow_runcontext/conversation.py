@@ -9,6 +9,8 @@ import attrs
 from deedbook import Failed, Json, Object, Run, Skill
 from deedbook.contract import TokenCount
 
+from .prompt_budget import PROMPT_TOO_LONG, SHORTENED, LeftOut, leave_out
+
 MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 TURNS_SPENT: Final = "TURNS_SPENT"
 """The code if a role asked for tools more often than it may."""
@@ -25,16 +27,21 @@ _NO_MESSAGE: Final = {
 LIMIT_SETTINGS: Final[Mapping[str, Any]] = {
     "max_turns": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 12},
     "max_malformed": {"type": "integer", "minimum": 0, "maximum": 20, "default": 1},
+    "max_prompt_tokens": {"type": "integer", "minimum": 1, "maximum": 100_000_000},
 }
 """The properties of a flow's settings from which `Limits` are made."""
 
 
 @attrs.frozen
 class Limits:
-    """How often a role may ask its model in one stage, and how often one of its messages may be malformed."""
+    """How often a role may ask its model in one stage, and how often one of its messages may be malformed.
+
+    *max_prompt_tokens* limits what the model reads at once; ``None`` is no limit.
+    """
 
     max_turns: int = 12
     max_malformed: int = 1
+    max_prompt_tokens: int | None = None
 
     @classmethod
     def parse(cls, settings: Object) -> Self:
@@ -64,6 +71,7 @@ class Conversation:
     ) -> None:
         self.agent = run.agent(role)
         self._tier = tier
+        self._run = run
         self._context = run.context
         self._handoff = {**handoff, "tools": _list_tools(self.agent.tools())} if plans else handoff
         self._limits = limits
@@ -120,7 +128,34 @@ class Conversation:
                 TURNS_SPENT, f"the {self.agent.role} was not done after {self._turns} turns, which is the limit"
             )
         self._turns += 1
+        self._fit(schema)
         return self.agent.complete(self._request(schema), tier=self._tier)
+
+    def _fit(self, schema: str) -> None:
+        """Leave out results of tools until the prompt fits; raises `Failed` if it does not, or if a hook refuses."""
+        most = self._limits.max_prompt_tokens
+        if most is None or (count := self.count_tokens(schema)).tokens <= most:
+            return
+        self._messages = list(self._run.fire("PreCompact", {"messages": self._messages})["messages"])
+        first, left = count, list[LeftOut]()
+        while (count := self.count_tokens(schema)).tokens > most:
+            self._messages, found = leave_out(self._messages, count.tokens - most)
+            if not found:
+                break
+            left += found
+        self._note_shortened(first, count, left)
+        if count.tokens > most:
+            why = f"the {self.agent.role}'s prompt has {count.tokens} tokens ({count.by}), {most} are allowed"
+            raise Failed(PROMPT_TOO_LONG, f"{why}, and nothing more can be left out")
+
+    def _note_shortened(self, first: TokenCount, last: TokenCount, left: Sequence[LeftOut]) -> None:
+        if self._context is not None:  # a branch has none; the request holds what is left of each result
+            tokens = {"before": first.tokens, "after": last.tokens, "by": last.by}
+            rows = [attrs.asdict(each) for each in left]
+            budget = self._limits.max_prompt_tokens
+            self._context.note(
+                SHORTENED, {"role": self.agent.role, "budget": budget, "tokens": tokens, "left_out": rows}
+            )
 
     def _request(self, schema: str) -> dict[str, Any]:
         request: dict[str, Any] = {"messages": list(self._messages), "response_schema": schema}

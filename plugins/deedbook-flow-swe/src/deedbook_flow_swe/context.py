@@ -1,7 +1,7 @@
 """The prompt of a phase, made anew from the files that its contract names; pure.
 
-The order of the parts is fixed: the assignment, the persona, the unit, the inputs in the contract's order, what the
-runner adds, the skills by name of file, then the other files of the scope in the order of ``include`` and by path.
+The order of the parts is fixed: the assignment, the persona, the unit, the shown inputs in the contract's order, what
+the runner adds, the skills by name of file, then the other files of the scope in the order of ``include`` and by path.
 Skills and other files are optional. If the prompt is over its budget, optional parts are left out from the end of this
 order. If it is still over its budget without them, the phase cannot begin.
 
@@ -197,7 +197,9 @@ class _Sorting:
         for needed, found in self._wanted:
             if glob_test([self._glob(needed.path)])(file.path):
                 found.append(file)
-                return
+                if needed.shown:
+                    return
+                break
         for included, found in self._included:
             if glob_test([self._glob(included)])(file.path):
                 if self._selected(file.path) and self._tags.isdisjoint(read_tags(file)):
@@ -205,12 +207,14 @@ class _Sorting:
                 else:
                     found.append(file)
                 return
-        self._leave_out(file, "excluded")
+        if not any(file in found for _, found in self._wanted):
+            self._leave_out(file, "excluded")
 
     def inputs(self) -> Iterator[ContextFile]:
-        """Yield the files of the inputs, in the contract's order."""
-        for _, found in self._wanted:
-            yield from found
+        """Yield the files of the inputs that are shown, in the contract's order."""
+        for needed, found in self._wanted:
+            if needed.shown:
+                yield from found
 
     def others(self) -> Iterator[ContextFile]:
         """Yield the other files of the scope."""

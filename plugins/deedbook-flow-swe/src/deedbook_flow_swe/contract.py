@@ -60,12 +60,16 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 @attrs.frozen(kw_only=True)
 class Input:
-    """A file, or with *many* the files, that the phase needs; *schema* is the name of the schema of its value."""
+    """A file, or with *many* the files, that the phase needs; *schema* is the name of the schema of its value.
+
+    One that is not *shown* is for the rules. It is part of the prompt only as a file of the scope, if there is room.
+    """
 
     name: str
     path: str
     schema: str | None = None
     many: bool = False
+    shown: bool = True
 
 
 @attrs.frozen(kw_only=True)

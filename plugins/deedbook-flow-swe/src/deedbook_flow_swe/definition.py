@@ -233,7 +233,7 @@ _CONTRACT: Final = _object(
     tier=_TEXT,
     tokens=_COUNT,
     folder=_TEXT,
-    inputs=_list_of(name=_TEXT, path=_TEXT, schema=_TEXT_OR_NULL, many=_FLAG),
+    inputs=_list_of(name=_TEXT, path=_TEXT, schema=_TEXT_OR_NULL, many=_FLAG, shown=_FLAG),
     outputs=_list_of(name=_TEXT, path=_TEXT, schema=_TEXT_OR_NULL, many=_FLAG, at_least=_COUNT),
     rules=_list_of(
         id=_TEXT,

@@ -93,7 +93,9 @@ EVENTS: Final[Mapping[str, EventType]] = MappingProxyType(
             **_RUN, tokens=_COUNT, counted={"enum": ["provider", "estimate"]}, budget=_COUNT,
             parts=_list(path=_NAME, digest=_HASH, tokens=_COUNT), left_out=_TEXTS,
         ),
-        MODEL_CHOSEN: _event("{task_id}: {phase} asks {tier} ({reason})", **_RUN, tier=_NAME, rule=_NAME, reason=_ANY_TEXT),
+        MODEL_CHOSEN: _event(
+            "{task_id}: {phase} asks {tier} ({reason})", **_RUN, tier=_NAME, rule=_NAME, reason=_ANY_TEXT
+        ),
         PHASE_BLOCKED: _event(
             "{task_id}: {phase} is blocked by {by}: {reason}",
             **_RUN, by={"enum": list(BLOCKERS)}, rule=_NAME_OR_NULL, place=_NAME_OR_NULL, severity=_NAME_OR_NULL,
@@ -103,7 +105,9 @@ EVENTS: Final[Mapping[str, EventType]] = MappingProxyType(
             "{task_id}: {from_phase} → back to {to_phase} ({count}): {reason}",
             from_phase=_NAME, to_phase=_NAME, issue=_NAME, reason=_ANY_TEXT, count=_NUMBER, cascade=_FLAG,
         ),
-        ESCALATED: _event("{task_id}: {phase} waits for a person: {reason}", phase=_NAME, issue=_NAME, reason=_ANY_TEXT),
+        ESCALATED: _event(
+            "{task_id}: {phase} waits for a person: {reason}", phase=_NAME, issue=_NAME, reason=_ANY_TEXT
+        ),
         ANSWERED: _event(
             "{task_id}: a person says {decision} about {phase}",
             phase=_NAME, issue=_NAME, decision={"enum": list(DECISIONS)}, note=_ANY_TEXT,

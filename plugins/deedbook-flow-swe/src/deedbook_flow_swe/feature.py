@@ -70,10 +70,10 @@ class SweFeature:
 
     @featureimpl
     def examine(self, workspace: "Workspace") -> "Iterator[Check]":
-        """Return the checks of recorded revisions: each is computed again from the tasks that it names."""
-        from .learning.examination import check_revisions
+        """Return the checks of rewards and revisions: each is computed again from the events of its tasks."""
+        from .learning.examination import check_learning
 
-        return check_revisions(workspace.state)
+        return check_learning(workspace.state)
 
     def _get_learned(self, kernel: Any) -> LearnedIndex:
         with self._loading:

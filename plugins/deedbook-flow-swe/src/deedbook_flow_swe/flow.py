@@ -36,11 +36,10 @@ class PhasePipeline:
 
     def __call__(self, args: Object, run: Run) -> None:
         """Run the task."""
-        from .running.agents import ModelAgent
-        from .running.intake import read_task
-        from .running.task_run import run_task
+        from .running.intake import read_task  # noqa: PLC0415 - only a run needs the runner
+        from .running.task_run import run_task  # noqa: PLC0415
 
-        run_task(run, self._definition, read_task(args, run, self._definition), ModelAgent())
+        run_task(run, self._definition, read_task(args, run, self._definition))
 
     @cached_property
     def _definition(self) -> Definition:

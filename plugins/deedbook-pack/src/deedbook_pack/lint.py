@@ -1,5 +1,6 @@
 """Checks of a pack without a workspace: errors prevent its use, notes are doubtful."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.policy.charter import Charter
 from deedbook.workspace.declarations import Source, Workspace
+from deedbook.workspace.sections import pack_parts
 from deedbook.workspace.sources import TESTS
 from deedbook.workspace.workspace import survey_workspace
 from deedbook_author.findings import Finding, compile_surveyed
@@ -30,6 +32,10 @@ _FOLDERS: Final = {
     "hooks": ("hooks/",),
     "policies": ("policies/",),
 }
+_DEFINITION: Final = re.compile(
+    rf"(?:{'|'.join(map(re.escape, pack_parts()))})/.+|agents/[^/]+\.md|agents/[^/]+/\.agent"
+)
+"""The paths of files whose names, or those of their folders, are ids."""
 _GENERAL: Final = ("deedbook", "deedbook-pack")
 """The beginnings of distribution names that name no one in particular."""
 _POINTER_TOOLS: Final = ("sequence", "linter-findings")
@@ -168,6 +174,17 @@ def _names_of_others(
                 if source is not None:
                     why = f'"{taken}" is also in {other.label}: {path}; a workspace that names both does not start'
                     yield Finding.note(scratch.relocate_place(source.origin.place("/id")), why)
+        for path in _find_same_files(scratch.pack, other):
+            why = f"{path} is also in {other.label}, and its name is its id; a workspace that names both does not start"
+            yield Finding.note(scratch.relocate_place(f"{scratch.pack.label}: {path}"), why)
+
+
+def _find_same_files(pack: Pack, other: Pack) -> list[str]:
+    """Return the files with definitions that both packs have under one path: of features, agents and roles."""
+    with suppress(DeedbookError):
+        both = set(pack.folder().all_names()) & set(other.folder().all_names())
+        return sorted(path for path in both if _DEFINITION.fullmatch(path) and not path.endswith("README.md"))
+    return []
 
 
 def _ids(pack: Pack, section: str) -> Iterator[tuple[str, str]]:

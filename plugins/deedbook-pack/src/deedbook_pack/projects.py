@@ -23,7 +23,7 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.groups import GROUPS, normalise_name
 from deedbook.workspace.documents import parse_yaml
-from deedbook.workspace.sources import MAX_BYTES, read
+from deedbook.workspace.sources import CARD, MAX_BYTES, read
 
 MANIFEST: Final = "pack.yaml"
 """The metadata of a pack whose folder is no Python project."""
@@ -216,7 +216,8 @@ def _walk(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _is_ignored(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
+    """Return whether a file or folder is no part of a pack; the only hidden name that a workspace reads is a card's."""
+    return (name.startswith(".") and name != CARD) or name == "__pycache__" or name.endswith(".pyc")
 
 
 # --- wheels -----------------------------------------------------------------------------------------------------------

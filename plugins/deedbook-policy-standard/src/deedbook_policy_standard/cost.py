@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
-from .syntax import Node
+from .syntax import EACH, NUMBER, Node, Path
 
 WORK: Final = 10**8
 """The most units of work: characters written, or elements visited, copied or compared."""
@@ -57,6 +57,28 @@ def units(value: Any, enough: int) -> int:
         elif isinstance(each, list | tuple):
             waiting += each
     return counted
+
+
+def units_at(value: Any, path: Path, enough: int) -> int:
+    """Return the size of what is at *path* below *value* (`syntax.find_paths`); counting ends above *enough*."""
+    for index, name in enumerate(path):
+        if name == NUMBER:
+            return 0
+        if name == EACH and isinstance(value, list | tuple | Mapping):
+            return _units_of_each(value, path[index + 1 :], enough)
+        if not isinstance(value, Mapping):
+            break
+        value = value.get(name)
+    return units(value, enough)
+
+
+def _units_of_each(value: Any, rest: Path, enough: int) -> int:
+    total = sum(map(len, value)) if isinstance(value, Mapping) else 0
+    for each in value.values() if isinstance(value, Mapping) else value:
+        total += units_at(each, rest, enough) + bool(rest)
+        if total > enough:
+            break
+    return total
 
 
 def is_loop(node: Node) -> bool:

@@ -138,20 +138,11 @@ class Sight:
         total = 0
         for path in paths:
             if self._units.get(path, 0) <= enough:
-                self._units[path] = cost.units(self._find(path), enough)
+                self._units[path] = cost.units_at(self.value(path[0]), path[1:], enough)
             total += self._units[path]
             if total > enough:
                 break
         return total
-
-    def _find(self, path: syntax.Path) -> Any:
-        """Return the value at *path*, or the last one on the way that has members; nothing is there: ``None``."""
-        found = self.value(path[0])
-        for name in path[1:]:
-            if not isinstance(found, Mapping):
-                break
-            found = found.get(name)
-        return found
 
 
 class Language:
@@ -196,11 +187,21 @@ class Language:
         self._arguments = None if self._arguments is None or arguments is None else self._arguments | arguments
         certain = made == self._cel.Type.BOOL
         return Expression(
-            text, tree, certain, self._paths(tree), _room(text, tree), compile_direct(tree), checked.eval, self._cel.Type.ERROR
+            text,
+            tree,
+            certain,
+            self._paths(tree),
+            _room(text, tree),
+            compile_direct(tree),
+            checked.eval,
+            self._cel.Type.ERROR,
         )
 
     def _paths(self, tree: Node) -> tuple[syntax.Path, ...]:
-        return tuple(path for path in dict.fromkeys(syntax.find_paths(tree)) if path[0] in self.readers)
+        found = dict.fromkeys(path for path in syntax.find_paths(tree) if path[0] in self.readers)
+        counted = {path[: place + 1] for path in found for place, name in enumerate(path) if name == syntax.EACH
+                   and path[place + 1 :] != (syntax.NUMBER,)}  # fmt: skip
+        return tuple(path for path in found if path[-1] != syntax.NUMBER or path[:-1] not in counted)
 
     def sight(self, subject: Any) -> Sight:
         """Return a call, or what else the language reads, as its expressions see it."""

@@ -1,6 +1,4 @@
-"""What the policy kinds of this distribution judge besides calls: findings, generations, dispatches, coverage and
-reviews.
-"""
+"""What policy kinds judge besides calls: findings, generations, dispatches, coverage and reviews."""
 
 from typing import Any, Final
 

@@ -7,6 +7,7 @@ wire format only what these messages hold is read, so that the engine's own libr
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -15,6 +16,8 @@ Kind: TypeAlias = Literal["constant", "name", "member", "call", "list", "object"
 
 Path: TypeAlias = tuple[str, ...]
 """A variable, and the members that lead to one of its values."""
+EACH: Final = "[]"
+NUMBER: Final = "#"
 _Fields: TypeAlias = list[tuple[int, Any]]
 _Made: TypeAlias = "Callable[[_Fields, int, Mapping[int, int]], Node]"
 _ID: Final = 2
@@ -59,18 +62,45 @@ def tree(raw: bytes) -> Node:
         raise ValueError(f"not a checked expression: {problem}") from None
 
 
-def find_paths(node: Node) -> Iterator[Path]:
-    """Yield what an expression reads: each name, with the members that are taken from it one after the other."""
-    taken: list[str] = []
-    root = node
-    while root.kind == "member":
-        taken.insert(0, root.name)
-        root = root.parts[0]
+def find_paths(node: Node, bound: Mapping[str, Path | None] = MappingProxyType({})) -> Iterator[Path]:
+    """Yield what an expression reads. *bound* has the path of each variable of a fold; ``None``: it is read elsewhere.
+
+    `EACH` in a path stands for the elements of a list or an object, and `NUMBER` at its end for their number alone.
+    """
+    root, taken = _chain(node)
     if root.kind == "name":
-        yield (root.name, *taken)
+        base = bound.get(root.name, (root.name,))
+        if base is not None:
+            yield (*base, *taken)
+    elif root.kind == "fold":
+        yield from _find_fold_paths(root, bound)
     else:
         for part in root.parts:
-            yield from find_paths(part)
+            yield from find_paths(part, bound)
+
+
+def _find_fold_paths(node: Node, bound: Mapping[str, Path | None]) -> Iterator[Path]:
+    over, *rest = node.parts
+    root, taken = _chain(over)
+    base = bound.get(root.name, (root.name,)) if root.kind == "name" else None
+    element = None if base is None else (*base, *taken, EACH)
+    if element is None:
+        yield from find_paths(over, bound)
+    else:
+        yield (*element, NUMBER)
+    *variables, collected = node.names
+    inner = {**bound, **dict.fromkeys(variables, element), collected: None}
+    for part in rest:
+        yield from find_paths(part, inner)
+
+
+def _chain(node: Node) -> tuple[Node, tuple[str, ...]]:
+    """Return what members are taken from, and their names in order."""
+    taken: list[str] = []
+    while node.kind == "member":
+        taken.insert(0, node.name)
+        node = node.parts[0]
+    return node, tuple(taken)
 
 
 def place_of_member(text: str, node: Node) -> int:

@@ -76,7 +76,7 @@ class Local:
 
     def count_tokens(self, request: Object) -> int:
         """Return the number of tokens of the prompt; the first call loads the model, which the next request needs."""
-        model = self._slot(request).get(lambda line: None)
+        model = self._slot(request).get(lambda _: None)
         return len(prompt_tokens(request, self._schema(request), model.vocabulary))
 
     def _slot(self, request: Object) -> ModelSlot:

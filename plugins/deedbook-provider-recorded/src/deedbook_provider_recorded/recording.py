@@ -21,7 +21,8 @@ Open = Callable[[str], BinaryIO]
 class Answer:
     """One recorded request (event *seq*), and how it ended: a *response*, an *error*, or neither.
 
-    *gone* says why the request or the answer cannot be read any more.
+    *gone* says why the request or the answer cannot be read any more. *asked_by* is the request that was answered by
+    asking this one, whose response states no tokens of its own.
     """
 
     seq: int
@@ -29,6 +30,17 @@ class Answer:
     response: Any = None
     error: dict[str, Any] | None = None
     gone: str = ""
+    asked_by: "Answer | None" = None
+    usage: Any = None
+
+    def answered(self, response: Any) -> None:
+        """Take the response, with the usage of the request that it was taken from."""
+        self.response = response
+        if isinstance(response, dict):
+            if self.usage is not None:
+                self.response = {**response, "usage": self.usage}
+            if self.asked_by is not None:
+                self.asked_by.usage = self.response.get("usage")
 
 
 def read_recording(path: str, open_: Open) -> list[Answer]:
@@ -50,20 +62,23 @@ def read_recording(path: str, open_: Open) -> list[Answer]:
 
 
 def _answers(file: BinaryIO, sealed: "_Sealed") -> Iterator[Answer]:
-    """Yield every request once the whole ledger is read; outcomes may be far from what they answer."""
+    """Yield every request once the whole ledger is read; outcomes may be far from what they answer.
+
+    A request beneath another one is an attempt to answer that one, and no question of its own.
+    """
     found: dict[str, Answer] = {}
     for line in lines(file):
         asked = found.get(line.parent or "")
         if line.type == "llm.request":
-            answer = found[line.span] = Answer(line.seq, None)
+            answer = found[line.span] = Answer(line.seq, None, asked_by=asked)
             answer.request = _member(line.payload, "request", sealed, answer)
         elif line.type == "llm.response" and asked is not None:
-            asked.response = _member(line.payload, "response", sealed, asked)
+            asked.answered(_member(line.payload, "response", sealed, asked))
         elif line.type == "llm.error" and asked is not None:
             asked.error = {
                 name: _member(line.payload, name, sealed, asked) for name in ("code", "message", "retryable")
             }
-    yield from found.values()
+    yield from (answer for answer in found.values() if answer.asked_by is None)
 
 
 def _member(payload: dict[str, Any] | None, name: str, sealed: "_Sealed", answer: Answer) -> Any:

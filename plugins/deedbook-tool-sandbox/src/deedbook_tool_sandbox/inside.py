@@ -90,6 +90,7 @@ class Confinement:
     def apply(self, root: str) -> None:
         """Limit this process and its children to *root*; raises `OSError`."""
         system = self.system
+        system.forget_keys()
         system.drop_capabilities()
         system.refuse_new_privileges()
         if not system.restrict_files([root + folder for folder in _WRITABLE], self.readable) and root:

@@ -1,11 +1,10 @@
 """``tool: sandbox``: one program with copies of files and without network; only its output comes back."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from posixpath import relpath
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object
+from deedbook.contract import AbilityDeclaration, Ctx, Failed, FolderEntry, HandlerSpec, Host, Json, Object
 from deedbook_tool_standard.command import command, command_faults, stdin_faults, stdin_of
 from deedbook_tool_standard.outputs import FORMS, beginning, diagnostic
 from deedbook_tool_standard.shapes import strict
@@ -168,13 +167,15 @@ class Sandbox:
         for folder, target in (("code", "/workspace"), ("data", "/data")):
             source = self._folders[folder].fill(args) or ""
             left = int(self._limits["workspace_mb" if folder == "code" else "data_mb"]) * MIB
-            for path in _walk(self._host, source) if source else ():
-                with self._host.open(path) as file:
-                    data = file.read(left + 1)
+            for entry, name in _walk(self._host, source) if source else ():
+                with self._host.open(entry.path) as file:
+                    data = file.read(min(left, entry.size) + 1)  # so many bytes are reserved
+                    if len(data) > entry.size:
+                        data += file.read(left)
                 left -= len(data)
                 if left < 0 or len(contents) >= _MOST_FILES:
                     raise Failed("ARGUMENT_REFUSED", f"{source}: the files do not fit into {target}")
-                names += [f"{target}/{relpath(path, source)}", str(len(data))]
+                names += [f"{target}/{name}", str(len(data))]
                 contents.append(data)
         return names, contents
 
@@ -216,12 +217,14 @@ def launcher_arguments(found: Bubblewrap, limits: Mapping[str, Any], *, degraded
     return [f"{name}={value}" for name, value in given.items()] + [f"read={each}" for each in found.read]
 
 
-def _walk(host: Host, folder: str) -> Iterator[str]:
+def _walk(host: Host, folder: str, above: str = "") -> Iterator[tuple[FolderEntry, str]]:
+    """Yield the files below *folder*, each with its path from there."""
     for entry in host.scan(folder):
+        name = above + entry.path.rpartition("/")[2]
         if entry.folder:
-            yield from _walk(host, entry.path)
+            yield from _walk(host, entry.path, f"{name}/")
         else:
-            yield entry.path
+            yield entry, name
 
 
 def _describe_end(report: Report) -> str:

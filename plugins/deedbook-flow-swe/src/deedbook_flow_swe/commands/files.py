@@ -131,12 +131,12 @@ def lint(options: GlobalOptions, profile: str | None) -> int:
     """
     from deedbook.workspace.sources import find_workspace as find_root
     from deedbook.workspace.workspace import survey_workspace
-    from deedbook_flow_swe.registry.notes import find_unused
+    from deedbook_flow_swe.registry.notes import lint_files
     from deedbook_flow_workflow.commands.lint_report import find_charter_faults, print_report
 
     workspace, faults = survey_workspace(find_root(Path(options.workspace)))
     registry = None if workspace is None else find_registry(workspace)
     found = faults or list(find_charter_faults(options, profile)[0])
-    notes = [] if registry is None or found else list(find_unused(registry))
+    notes = [] if workspace is None or registry is None or found else list(lint_files(registry, workspace.abilities))
     count = 0 if registry is None else sum(map(len, registry.files.values()))
     return print_report(options, "files of pipelines", count, found, notes)

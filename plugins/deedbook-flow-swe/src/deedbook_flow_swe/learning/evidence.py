@@ -4,6 +4,7 @@ The retrospective of a task names patterns, and may propose to promote them. Whe
 here, from the rewards of all tasks that named it. Generated tasks never count.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
@@ -22,6 +23,9 @@ PROPOSABLE: Final = "proposable"
 PROMOTED: Final = "promoted"
 """The states: evidence is missing, a task contradicts it, a proposal would be confirmed, it was promoted."""
 
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_LONGEST_TITLE: Final = 200
+_LONGEST_TEXT: Final = 8000
 _FACTS: Final = ("composite_score", "tool_verified", "integration_verified", "failure_verified", "context_tags")
 
 
@@ -42,6 +46,23 @@ class Mention:
     def parse(cls, row: Object) -> Self:
         """Return the mention in a *row* of a reward."""
         return cls(**{each.name: row[each.name] for each in attrs.fields(cls)})
+
+    @classmethod
+    def read(cls, row: Any) -> Self | None:
+        """Return the proposal in a *row* of an output of a retrospective; ``None`` if it is none.
+
+        It has ``id``, ``kind``, ``title`` and ``text``. Another id or kind names no pattern. Long texts are cut.
+        """
+        if not isinstance(row, Mapping):
+            return None
+        name, kind, title, text = (row.get(key) for key in ("id", "kind", "title", "text"))
+        if kind not in KINDS or not (isinstance(name, str) and isinstance(title, str) and isinstance(text, str)):
+            return None
+        if not _ID.fullmatch(name) or not title.strip():
+            return None
+        return cls(
+            pattern=name, kind=kind, title=title.strip()[:_LONGEST_TITLE], text=text[:_LONGEST_TEXT], proposed=True
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the row that `parse` reads."""
@@ -64,14 +85,29 @@ class Criteria:
 
 @attrs.frozen(kw_only=True)
 class PatternEvidence:
-    """The evidence about one pattern: a *row* for each task that counts, and the *state*, with the *reason* for it."""
+    """The evidence about one pattern: a row for each task that counts, and the *state*, with the *reason* for it.
+
+    *criteria* has what is needed and what is there (`describe_criteria`).
+    """
 
     pattern: str
     kind: str
     rows: tuple[Object, ...]
-    criteria: Criteria
+    criteria: Object
     state: str
     reason: str
+
+    @classmethod
+    def parse(cls, document: Object) -> Self:
+        """Return the evidence in a *document* (``pattern_evidence_v1``)."""
+        return cls(
+            pattern=document["pattern_candidate"],
+            kind=document["kind"],
+            rows=tuple(document["evidence"]),
+            criteria=document["promotion_criteria"],
+            state=document["status"],
+            reason=document["reason"],
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the document (``pattern_evidence_v1``)."""
@@ -80,7 +116,7 @@ class PatternEvidence:
             "pattern_candidate": self.pattern,
             "kind": self.kind,
             "evidence": [dict(row) for row in self.rows],
-            "promotion_criteria": describe_criteria(self.kind, self.rows, self.criteria),
+            "promotion_criteria": dict(self.criteria),
             "status": self.state,
             "reason": self.reason,
         }
@@ -103,7 +139,8 @@ def assess(
     state, reason = (_assess_anti_pattern if kind == ANTI_PATTERN else _assess_pattern)(counted, criteria)
     if promoted and state != REFUTED:
         state, reason = PROMOTED, "it was promoted, and no task contradicts it"
-    return PatternEvidence(pattern=pattern, kind=kind, rows=counted, criteria=criteria, state=state, reason=reason)
+    described = describe_criteria(kind, counted, criteria)
+    return PatternEvidence(pattern=pattern, kind=kind, rows=counted, criteria=described, state=state, reason=reason)
 
 
 def _assess_pattern(rows: Sequence[Object], criteria: Criteria) -> tuple[str, str]:

@@ -23,8 +23,7 @@ def read_records(state: Path) -> list[TaskRecord]:
 
     Raises `LedgerError`, `OSError`.
     """
-    places = sorted((state / "sessions").glob(f"*/{LEDGER_FILE}"))
-    found = [record for place in places for record in read_session(place)]
+    found = [record for place in list_sessions(state) for record in read_session(place)]
     return sorted(found, key=lambda each: (each.started, each.session, each.task_id))
 
 
@@ -33,12 +32,22 @@ def find_session(state: str, session: str) -> Path:
     return Path(state) / "sessions" / session / LEDGER_FILE
 
 
+def list_sessions(state: Path) -> list[Path]:
+    """Return the ledgers of all sessions below a *state* folder."""
+    return sorted((state / "sessions").glob(f"*/{LEDGER_FILE}"))
+
+
 def read_session(place: Path) -> list[TaskRecord]:
     """Return the records of the tasks in one ledger; none if it has no event of a task."""
+    return TaskRecord.all_from_events(read_events(place), place.parent.name)
+
+
+def read_events(place: Path) -> list[Event]:
+    """Return the events of a ledger with events of tasks, with their sealed values opened; none of another ledger."""
     if not _has_mark(place):
         return []
     with Folder.at(place.parent) as folder:
-        return TaskRecord.all_from_events(_open_events(place, folder), place.parent.name)
+        return list(_open_events(place, folder))
 
 
 def read_learned(state: Path) -> LearnedIndex:

@@ -20,6 +20,8 @@ AGENTS: Final = "agents"
 SKILLS: Final = "skills"
 SKILL_SCHEMA: Final = "agent_skill_v1"
 
+_READ_ME: Final = "README.md"
+
 
 @attrs.frozen
 class AgentFolder:
@@ -60,7 +62,8 @@ def read_skills(agent: AgentFolder, reader: SourceReader) -> tuple[AgentSkill, .
     tree, folder = agent.tree, f"{agent.path}/{SKILLS}"
     if not tree.folder.exists(folder):
         return ()
-    made = (_read_skill(tree, path, reader) for path in sorted(reader.list_files(tree, folder, ".md")))
+    paths = [path for path in reader.list_files(tree, folder, ".md") if PurePosixPath(path).name != _READ_ME]
+    made = (_read_skill(tree, path, reader) for path in sorted(paths))
     return tuple(each for each in made if each is not None)
 
 

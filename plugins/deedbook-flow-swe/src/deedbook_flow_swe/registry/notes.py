@@ -1,8 +1,10 @@
-"""Notes on files of pipelines that are valid and probably not what was meant: what nothing names; pure."""
+"""Notes on files of pipelines that are valid and probably not what was meant; pure."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
+
+from deedbook.policy.conditions import glob_test
 
 from .files import CONTRACTS, PIPELINES, ROUTING, SCHEMAS
 from .registry import PipelineRegistry
@@ -16,8 +18,20 @@ class PipelineNote:
     why: str
 
 
-def find_unused(registry: PipelineRegistry) -> Iterator[PipelineNote]:
-    """Yield a note for each own file that nothing names. A pack's files may be meant for other workspaces."""
+def lint_files(registry: PipelineRegistry, abilities: Collection[str]) -> Iterator[PipelineNote]:
+    """Yield a note for each own file that nothing names, and for each forbidden ability that is not declared.
+
+    A pack's files may be meant for other workspaces. *abilities* are the ids of those of this workspace.
+    """
+    yield from _find_unused(registry)
+    for file in registry.files[CONTRACTS].values():
+        for index, action in enumerate(file.front.get("forbidden_actions", ()) if file.pack is None else ()):
+            if "use" in action and not any(map(glob_test([action["use"]]), abilities)):
+                why = f"use: {action['use']} forbids no ability, since none is declared that fits it"
+                yield PipelineNote(file.place("forbidden_actions", index, "use"), why)
+
+
+def _find_unused(registry: PipelineRegistry) -> Iterator[PipelineNote]:
     named: dict[str, set[str]] = {axis: set() for axis in (CONTRACTS, ROUTING, SCHEMAS)}
     for file in registry.files[PIPELINES].values():
         named[CONTRACTS].update(file.front["phases"])

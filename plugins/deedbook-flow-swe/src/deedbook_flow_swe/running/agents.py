@@ -1,13 +1,16 @@
-"""The agent of a phase: what the runner asks it, and the implementation that talks to its model in this process."""
+"""The agent of a phase: what the runner asks it, and how the runner performs its steps."""
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
-from deedbook import Failed, Json, Object, Run
+from deedbook import Failed, Object, Run
 from deedbook.contract import Agent
+from deedbook_flow_swe.services.steps import AgentTask, Step, next_step
+
+NextStep: TypeAlias = Callable[[AgentTask, Sequence[Object]], Step]
+"""Returns the step that follows a transcript."""
 
 ANSWER: Final = "phase_answer_v1"
 """The schema of an agent's answer."""
@@ -66,14 +69,28 @@ class PhaseAgent(Protocol):
 
 @attrs.frozen
 class ModelAgent:
-    """Asks the model of the role in this process, and performs the calls of tools that the model asks for."""
+    """Performs the steps of an agent: requests to its model, and the calls of tools that the model asks for.
+
+    *next_step* decides the steps. The default decides them in this process; `ask_process` asks the agent's own.
+    """
 
     max_turns: int = 12
     max_malformed: int = 1
+    next_step: NextStep = next_step
 
     def work(self, run: Run, prompt: Prompt, check: Callable[[Object], str]) -> AgentAnswer:  # noqa: ARG002
         """Return the answer of the model."""
-        return _Talk(self, prompt).go(check)
+        return _Talk(self, prompt, check).go()
+
+
+def ask_process(run: Run, ability: str) -> NextStep:
+    """Return a function that asks the process of an agent for its next step, with the tool of *ability*."""
+
+    def ask(task: AgentTask, transcript: Sequence[Object]) -> Step:
+        found: Any = run.call(ability, {"task": task.as_json(), "transcript": list(transcript)})
+        return Step(**found)
+
+    return ask
 
 
 def build_messages(role: Agent, text: str) -> list[dict[str, Any]]:
@@ -82,66 +99,63 @@ def build_messages(role: Agent, text: str) -> list[dict[str, Any]]:
 
 
 class _Talk:
-    """One conversation."""
+    """One conversation: each step is performed, and its reply added to the transcript."""
 
-    def __init__(self, limits: ModelAgent, prompt: Prompt) -> None:
-        self._limits, self._prompt = limits, prompt
+    def __init__(self, settings: ModelAgent, prompt: Prompt, check: Callable[[Object], str]) -> None:
+        self._settings, self._prompt, self._check = settings, prompt, check
         self._agent = prompt.role
-        self._tools = self._agent.tools()
         self._turns = 0
+        self._refused = 0
         self._denials: list[Denial] = []
-        self._messages = build_messages(prompt.role, prompt.text)
 
-    def go(self, check: Callable[[Object], str]) -> AgentAnswer:
-        for left in range(self._limits.max_malformed, -1, -1):
-            response = self._settle()
-            wrong, value = self._read(response, check)
-            if not wrong:
-                return AgentAnswer(value=value, denials=tuple(self._denials))
-            if not left:
-                raise AgentFault(MALFORMED, wrong, tuple(self._denials))
-            self._say("assistant", response["text"])
-            self._say("user", f"{self._prompt.text}\n\nYour last answer was refused: {wrong}")
-        raise AssertionError
+    def go(self) -> AgentAnswer:
+        task = AgentTask(
+            agent=self._agent.role,
+            messages=build_messages(self._agent, self._prompt.text),
+            tools=self._agent.tools(),
+            response_schema=ANSWER,
+        )
+        transcript: list[dict[str, Any]] = []
+        while True:
+            step = self._settings.next_step(task, transcript)
+            if step.kind == "answer":
+                wrong, value = self._read(step.value)
+                if not wrong:
+                    return AgentAnswer(value=value, denials=tuple(self._denials))
+                reply = self._refuse(wrong)
+            else:
+                reply = self._complete(step.value) if step.kind == "complete" else self._use(step.value)
+            transcript.append({"step": step.as_json(), "reply": reply})
 
-    def _read(self, response: Object, check: Callable[[Object], str]) -> tuple[str, dict[str, Any]]:
+    def _read(self, text: str) -> tuple[str, dict[str, Any]]:
+        """Return what is wrong with the answer *text*, and its value."""
         try:
-            value = self._agent.message(ANSWER, response)
+            value = self._agent.message(ANSWER, {"text": text})
         except Failed as failure:
             if failure.code != MALFORMED:
                 raise
             return str(failure), {}
-        return check(value), value
+        return self._check(value), value
 
-    def _settle(self) -> dict[str, Any]:
-        """Ask the model until it wants no more tools; return its last response."""
-        while True:
-            response = self._complete()
-            if not (self._tools and response["finish_reason"] == "tool_use" and response["tool_calls"]):
-                return response
-            self._say("assistant", response["text"], tool_calls=response["tool_calls"])
-            for call in response["tool_calls"]:
-                self._say("tool", json.dumps(self._use(call), ensure_ascii=False), tool_call_id=call["id"])
+    def _refuse(self, wrong: str) -> dict[str, Any]:
+        if self._refused >= self._settings.max_malformed:
+            raise AgentFault(MALFORMED, wrong, tuple(self._denials))
+        self._refused += 1
+        return {"violation": wrong}
 
-    def _complete(self) -> dict[str, Any]:
-        if self._turns >= self._limits.max_turns:
+    def _complete(self, request: Object) -> dict[str, Any]:
+        if self._turns >= self._settings.max_turns:
             why = f"the {self._agent.role} was not done after {self._turns} turns, which is the limit"
             raise AgentFault(TURNS_SPENT, why, tuple(self._denials))
         self._turns += 1
-        request: dict[str, Any] = {"messages": list(self._messages), "response_schema": ANSWER}
-        if self._tools:
-            request["tools"] = self._tools
         return self._agent.complete(request, tier=self._prompt.tier)
 
-    def _use(self, call: Object) -> Json:
+    def _use(self, call: Object) -> dict[str, Any]:
         try:
-            return self._agent.use(call)
+            return {"result": self._agent.use(call)}
         except Failed as failure:
             if failure.lost or failure.code in _ENDS_WORK:
                 raise
             if failure.code in DENIALS:
                 self._denials.append(Denial(ability=str(call["name"]), code=failure.code, reason=str(failure)))
             return {"error": {"code": failure.code, "message": str(failure)}}
-
-    def _say(self, role: str, content: str, **more: Any) -> None:
-        self._messages.append({"role": role, "content": content, **more})

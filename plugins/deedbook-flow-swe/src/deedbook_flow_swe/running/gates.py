@@ -27,7 +27,7 @@ def render_document(front: Mapping[str, Any], body: str) -> str:
     return f"---\n{lines}---\n{body.rstrip()}\n"
 
 
-def build_gate(  # noqa: PLR0913 - all by name
+def build_gate(
     contract: Contract,
     *,
     task: str,
@@ -73,7 +73,7 @@ def render_signal(signal: Object) -> str:
     return render_document(signal, f"# {signal['phase']}: blocked\n\n{signal['reason']}\n{asked}")
 
 
-def render_review(  # noqa: PLR0913 - all by name
+def render_review(
     *, task: str, phase: str, issue: str, reason: str, decision: str | None, note: str, seen: Mapping[str, str]
 ) -> str:
     """Return the text of the gate file of a phase that waits for a person, or that a person has decided about."""

@@ -14,13 +14,22 @@ _TITLE: Final = 200
 
 
 def read_task(args: Object, run: Run, definition: Definition) -> dict[str, Any]:
-    """Return the task (``swe_task_v1``) in the arguments of a run; raises `Failed` (``SCHEMA_VIOLATION``).
+    """Return the task (``swe_task_v1``) in the arguments of a run; raises `Failed` (``SCHEMA_VIOLATION``)."""
+    stated, now = _parse(args), run.now()
+    identity = str(stated.get("id") or name_task(now, run.new_id()))
+    return build_task(stated, definition, identity=identity, now=now, who=run.principal.id)
 
-    What it leaves out is filled in: an id, the time, the principal, and the digest of the request.
+
+def name_task(now: str, unique: str) -> str:
+    """Return the id of a task that has none, from the time and a unique text."""
+    return f"task-{now[:10]}-{unique[:8]}"
+
+
+def build_task(stated: Object, definition: Definition, *, identity: str, now: str, who: str) -> dict[str, Any]:
+    """Return the task that *stated* describes; what it leaves out is filled in, such as the digest of the request.
+
+    Raises `Failed` (``SCHEMA_VIOLATION``) with the first member that is wrong.
     """
-    stated = _parse(args)
-    now = run.now()
-    identity = stated.get("id") or f"task-{now[:10]}-{run.new_id()[:8]}"
     request = stated.get("request") or stated.get("title") or ""
     task = {
         "schema_version": "v1",
@@ -34,7 +43,7 @@ def read_task(args: Object, run: Run, definition: Definition) -> dict[str, Any]:
         "generated": stated.get("generated", False),
         "status": definition.phases[0].phase.upper().replace("-", "_"),
         "created": stated.get("created", now),
-        "submitted_by": stated.get("submitted_by", run.principal.id),
+        "submitted_by": stated.get("submitted_by", who),
         "source": stated.get("source", "command"),
         "digest": digest_text(str(request)),
     }

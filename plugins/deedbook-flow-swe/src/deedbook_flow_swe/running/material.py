@@ -12,8 +12,10 @@ from deedbook import Failed, Json, Object, Run
 from deedbook_flow_swe.context import ContextFile, PhaseWork
 from deedbook_flow_swe.contract import WORKTREE, Command, Contract
 from deedbook_flow_swe.definition import Definition
+from deedbook_flow_swe.events import TASK_STARTED
 from deedbook_flow_swe.globs import overlap
 from deedbook_flow_swe.learning.routing import RoutingPolicy, TierChoice, choose
+from deedbook_flow_swe.task_record import TaskRecord
 
 from .agents import PhaseAgent
 from .blocks import Block, Blocked
@@ -31,8 +33,9 @@ class TaskMaterial:
     """The material of the *task* (``swe_task_v1``) in a run of *definition*.
 
     *approved* has the digest of each file that a gate approved, or that the runner wrote, by path. *files* has the
-    files of each phase, which a rollback supersedes. *outputs* are the values of the outputs of each phase, *routing* is
-    the policy that was in force when the task began.
+    files of each phase, which a rollback supersedes. *outputs* are the values of the outputs of each phase,
+    *criteria* are those of the task, each with its test. *record* is what its events say, *time* that of the last one.
+    *routing* is the policy that was in force when the task began.
     """
 
     definition: Definition
@@ -43,6 +46,9 @@ class TaskMaterial:
     files: dict[str, dict[str, str]] = attrs.field(factory=dict)
     outputs: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     units: Sequence[Object] = ()
+    criteria: Sequence[Object] = ()
+    record: TaskRecord | None = None
+    time: str = ""
     routing: RoutingPolicy | None = None
     rollbacks: dict[str, int] = attrs.field(factory=dict)
     findings: tuple[str, ...] = ()
@@ -90,6 +96,20 @@ class TaskMaterial:
         """The folder of the task's copy of the repository, from the workspace's root."""
         return self.path(f"tasks/{self.id}/worktree")
 
+    def note(self, run: Run, event: str, payload: Object, *, learned: bool = False) -> None:
+        """Record an event about the task in *run*, and in its `TaskRecord` unless it was *learned* before."""
+        full = {"task_id": self.id, **payload}
+        run.record(event, full)
+        if not learned:
+            self.learn(event, full)
+
+    def learn(self, event: str, payload: Object) -> None:
+        """Apply an event to the record from which rewards and metrics are computed."""
+        if event == TASK_STARTED:
+            self.record = TaskRecord.begin(payload, self.time, self.run.session)
+        elif self.record is not None:
+            self.record.apply(event, {"task_id": self.id, **payload}, self.time)
+
     def book(self, contract: Contract) -> RuleBook:
         """Return the compiled rules of *contract*."""
         if contract.phase not in self._books:
@@ -104,7 +124,9 @@ class TaskMaterial:
         results = (rule.command.writes for contract in phases for rule in contract.commands if rule.command)
         return any(overlap(path, each) for each in (*made, *gates, *results))
 
-    def write(self, run: Run, texts: Mapping[str, str], expected: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    def write(
+        self, run: Run, texts: Mapping[str, str], expected: Mapping[str, str | None] | None = None
+    ) -> dict[str, str]:
         """Write files as the runner, and return their digests; *expected* has what each has to hold before."""
         known = expected or {}
         paths = list(texts)
@@ -130,11 +152,9 @@ class TaskMaterial:
 
     def parse(self, command: Command, result: Json, unit: Object | None) -> Any:
         """Return what the result of a command says, in the form of its schema; raises `ValueError`."""
-        return parse_result(command, result, task=self.id, unit=unit)
+        return parse_result(command, result, task=self.id, unit=unit, criteria=self.criteria)
 
-    def describe_work(
-        self, run: Run, contract: Contract, unit: Object | None, returned: File | None, persona: str
-    ) -> PhaseWork:
+    def describe_work(self, run: Run, unit: Object | None, returned: File | None, persona: str) -> PhaseWork:
         """Return what a prompt is made for; the code of a unit is read by the runner, in *run*."""
         name = None if unit is None else str(unit["id"])
         added = [*([returned] if returned else []), *(self._read_slice(run, unit) if unit is not None else [])]
@@ -168,4 +188,3 @@ class TaskMaterial:
 
 _MOST_SLICE: Final = 65_536
 """The most bytes of code that a prompt may have; the budget of tokens is usually smaller."""
-

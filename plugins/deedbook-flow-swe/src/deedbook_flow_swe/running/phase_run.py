@@ -32,7 +32,7 @@ from .facts import collect_facts
 from .files import File
 from .gates import is_gate
 from .material import TaskMaterial
-from .rules import RuleBook, RuleValues, fill_arguments, units_of
+from .rules import RuleValues, fill_arguments, units_of
 from .values import DIFF, MalformedFile, read_value
 
 _LONGEST: Final = 2000
@@ -61,7 +61,7 @@ class PhaseRun:
     with the outputs and their values before the commands that run after the agent.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self, run: Run, material: TaskMaterial, contract: Contract, iteration: int, unit: Object | None,
         returned: File | None, written: "Callable[[Mapping[str, File], Mapping[str, Any]], None] | None" = None,
     ) -> None:  # fmt: skip
@@ -91,8 +91,8 @@ class PhaseRun:
             block = problem.block
         return PhaseOutcome(
             inputs=self._inputs, outputs=self._outputs, checked=self._checked,
-            values=self._output_values, checks=self._checks, facts=collect_facts(self._contract, self._checks),
-            block=block,
+            values=self._output_values, checks=self._checks, block=block,
+            facts=collect_facts(self._contract, self._checks, self._material.criteria),
         )  # fmt: skip
 
     def _go(self) -> None:
@@ -126,6 +126,7 @@ class PhaseRun:
         except Failed as failure:
             if failure.lost or failure.code not in _UNREADABLE:
                 raise
+            self._material.learn("tool.error", {"code": failure.code})
             raise Blocked(self._blame("input", f"{failure.code}: {failure}", place=_place_of(failure))) from None
         return {each["path"]: File(each["path"], each["text"], each["digest"]) for each in found["files"]}
 
@@ -213,7 +214,7 @@ class PhaseRun:
     # --- the agent ----------------------------------------------------------------------------------------------------
 
     def _describe_work(self) -> PhaseWork:
-        return self._material.describe_work(self._run, self._contract, self._unit, self._returned, "")
+        return self._material.describe_work(self._run, self._unit, self._returned, "")
 
     def _assemble(self, run: Run, files: Mapping[str, File], work: PhaseWork) -> Prompt:
         """Return the prompt; record what it is made of, and which model is asked."""
@@ -233,8 +234,10 @@ class PhaseRun:
         added = tuple(each for each in work.added if each.path not in files)
         work = attrs.evolve(work, added=added, persona=role.instructions)
         context = assemble(self._material.definition, self._contract, work, shown, _without_persona(count, role))
-        run.record(CONTEXT_ASSEMBLED, {**where, **_describe_context(context)})
-        run.record(MODEL_CHOSEN, {**where, "tier": choice.tier, "rule": choice.rule, "reason": choice.reason})
+        self._material.note(run, CONTEXT_ASSEMBLED, {**where, **_describe_context(context)})
+        self._material.note(
+            run, MODEL_CHOSEN, {**where, "tier": choice.tier, "rule": choice.rule, "reason": choice.reason}
+        )
         if not context.fits:
             why = f"the prompt has {context.tokens} tokens ({context.counted}), and the budget is {context.budget}"
             raise Blocked(self._blame("input", why, rule="budget"))
@@ -275,11 +278,18 @@ class PhaseRun:
 
     def _record_denial(self, run: Run, ability: str, code: str, reason: str) -> None:
         """Record a denied call below the branch, with phase, unit and agent."""
-        run.record(
+        self._material.learn("tool.denied", {"code": code})
+        self._material.note(
+            run,
             DENIED,
             {
-                "task_id": self._material.id, "phase": self._contract.phase, "iteration": self._iteration, "unit": self._unit_id,
-                "agent": self._contract.agent, "ability": ability, "code": code, "reason": reason[:_LONGEST],
+                "phase": self._contract.phase,
+                "iteration": self._iteration,
+                "unit": self._unit_id,
+                "agent": self._contract.agent,
+                "ability": ability,
+                "code": code,
+                "reason": reason[:_LONGEST],
             },
         )  # fmt: skip
 
@@ -355,9 +365,9 @@ class PhaseRun:
         return fill(path, self._values)
 
     def _record(self, event: str, payload: Mapping[str, Any]) -> None:
-        self._run.record(event, {"task_id": self._material.id, **payload})
+        self._material.note(self._run, event, payload)
 
-    def _blame(  # noqa: PLR0913
+    def _blame(
         self, by: str, reason: str, *, rule: str | None = None, place: str | None = None, severity: str | None = None,
         missing: tuple[str, ...] = (),
     ) -> Block:  # fmt: skip
@@ -376,7 +386,6 @@ def _place_of(failure: Failed) -> str | None:
     """Return the path that a failure of a host names first."""
     quoted = str(failure).partition("'")[2].partition("'")[0]
     return quoted or str(failure).partition(":")[0] or None
-
 
 
 def _without_persona(count: Callable[[str], TokenCount], role: Agent) -> Callable[[str], TokenCount]:

@@ -7,13 +7,14 @@ import attrs
 
 from deedbook import Failed, Run
 from deedbook_flow_swe.events import RENDERING_EDITED
+from deedbook_flow_swe.learning.metrics import build_line, render_line
 
 from .files import digest_text
 from .material import TaskMaterial
 from .renderings import SHARED, Parts, describe_state, meta_path, read_part, render_meta, render_shared
 from .state import PipelineState
 
-_ATTEMPTS: Final = 16
+_ATTEMPTS: Final = 50
 """How often the shared files are read again: another task may have written its part in between."""
 _CONFLICT: Final = "WRITE_CONFLICT"
 
@@ -30,14 +31,21 @@ class Publisher:
     _parts: dict[str, str] = attrs.field(factory=dict)
     _meta: str = ""
 
+    def measure(self, phase: str, iteration: int) -> None:
+        """Add a line with the metrics of the task after a run of *phase*."""
+        record = self.material.record
+        if record is not None:
+            line = build_line(record, phase, iteration, self.material.time)
+            self.metrics.append(render_line(line).rstrip("\n"))
+
     def publish(self, state: PipelineState, files: Mapping[str, str]) -> dict[str, str]:
         """Write *files*, the task's page and the shared files; return the digests of *files* by path."""
         material = self.material
         material.task = {**material.task, "status": state.state}
-        for _ in range(_ATTEMPTS):
+        for tries in range(_ATTEMPTS):
             found = self._read()
             try:
-                return self._write(state, files, found)
+                return self._write(state, files, found, tries)
             except Failed as failure:
                 if failure.code != _CONFLICT:
                     raise
@@ -50,8 +58,8 @@ class Publisher:
         result: Any = self.run.call(material.ability("read"), {"paths": [], "optional": list(names)})
         return {names[each["path"]]: (each["text"], each["digest"]) for each in result["files"]}
 
-    def _write(
-        self, state: PipelineState, files: Mapping[str, str], found: Mapping[str, tuple[str, str]]
+    def _write(  # an attempt that lost against another task may have written the first of its files
+        self, state: PipelineState, files: Mapping[str, str], found: Mapping[str, tuple[str, str]], tries: int
     ) -> dict[str, str]:
         material = self.material
         self._report_edits(found)
@@ -68,8 +76,9 @@ class Publisher:
         }
         texts = {**files, **{material.path(name): text for name, text in rendered.items()}}
         expected: dict[str, str | None] = {material.path(name): found.get(name, ("", ""))[1] for name in rendered}
-        if not self._meta:
-            expected[material.path(meta)] = ""  # a task that is there already is not begun again
+        if not self._meta:  # a task that is there already is not begun again
+            mine = tries > 0 and found.get(meta, ("", ""))[1] == digest_text(rendered[meta])
+            expected[material.path(meta)] = digest_text(rendered[meta]) if mine else ""
         digests = material.write(self.run, texts, expected)
         self._parts = {name: read_part(name, material.id, rendered[name]) for name in SHARED}
         self._meta = digests[material.path(meta)]
@@ -88,6 +97,5 @@ class Publisher:
         if found.get(meta, ("", ""))[1] != self._meta:
             edited[meta], wanted[meta] = found.get(meta, ("", ""))[1], self._meta
         for name, digest in sorted(edited.items()):
-            payload = {"task_id": material.id, "path": material.path(name), "found": digest, "expected": wanted[name]}
-            self.run.record(RENDERING_EDITED, payload)
-
+            payload = {"path": material.path(name), "found": digest, "expected": wanted[name]}
+            material.note(self.run, RENDERING_EDITED, payload)

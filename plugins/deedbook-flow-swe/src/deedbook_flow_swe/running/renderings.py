@@ -104,7 +104,7 @@ def read_part(path: str, task: str, text: str) -> str:
 
 def _render_states(definition: Definition, task: str, row: Object, found: str) -> str:
     rows = [each for each in _read_rows(found) if each.get("task_id") != task]
-    rows = sorted([*rows, row], key=lambda each: str(each.get("task_id")))
+    rows = sorted([*rows, dict(row)], key=lambda each: str(each.get("task_id")))
     return render_yaml({"schema_version": "v1", "pipeline": definition.id, "tasks": rows})
 
 

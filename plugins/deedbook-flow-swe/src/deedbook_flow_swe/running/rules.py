@@ -105,9 +105,9 @@ class RuleBook:
                 reason=f"{reason}: {what} at {place}{f': {text}' if text else ''}", unit=about,
             )  # fmt: skip
         failed = _failed_unit(values.checks.get(rule.check)) if rule.command is not None else None
-        place = rule.output or (rule.command.writes.rpartition("/")[2] if rule.command else None)
+        file = rule.output or (rule.command.writes.rpartition("/")[2] if rule.command else None)
         return Block(
-            by="rule", rule=rule.id, place=failed or place, severity=rule.severity, reason=reason, unit=failed or unit
+            by="rule", rule=rule.id, place=failed or file, severity=rule.severity, reason=reason, unit=failed or unit
         )
 
     @property
@@ -139,8 +139,10 @@ class RuleBook:
 def _failed_unit(results: Any) -> str | None:
     """Return the unit of the first result in a list that failed."""
     for each in results if isinstance(results, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("unit_id"), str) and (
-            each.get("exit_code") or each.get("failed") or each.get("threshold_met") is False
+        if (
+            isinstance(each, dict)
+            and isinstance(each.get("unit_id"), str)
+            and (each.get("exit_code") or each.get("failed") or each.get("threshold_met") is False)
         ):
             return str(each["unit_id"])
     return None

@@ -5,7 +5,7 @@ it waits for a person (BLOCKED_AWAITING_HUMAN): if there is no phase before, or 
 """
 
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import attrs
 
@@ -20,6 +20,9 @@ ENDS: Final = frozenset({DONE, FAILED, HALTED})
 GO_ON: Final = "go-on"
 REWORK: Final = "rework"
 STOP: Final = "stop"
+
+
+_State = TypeVar("_State", bound="PipelineState")
 
 
 class IllegalMove(ValueError):  # noqa: N818 - it names what was tried
@@ -113,7 +116,8 @@ class PipelineState:
         """Begin a run of the present phase."""
         self._require(self.phase.upper(), ROLLED_BACK)
         entry = self.history[self.phase]
-        return self._with(
+        return _with(
+            self,
             attrs.evolve(entry, status="in_progress", iterations=entry.iterations + 1),
             state=self.phase.upper(),
             started=now,
@@ -124,7 +128,7 @@ class PipelineState:
         self._require(self.phase.upper())
         if self.history[self.phase].status != "in_progress":
             raise IllegalMove(f"{self.phase} has not begun")
-        done = self._with(attrs.evolve(self.history[self.phase], status="completed", completed=now))
+        done = _with(self, attrs.evolve(self.history[self.phase], status="completed", completed=now))
         if self.is_last:
             return attrs.evolve(done, state=DONE)
         following = self.phases[self.phases.index(self.phase) + 1]
@@ -135,14 +139,14 @@ class PipelineState:
         self._require(self.phase.upper())
         count = self.blocks.get(issue, 0) + 1
         blocked = attrs.evolve(
-            self._with(attrs.evolve(self.history[self.phase], status="blocked")),
+            _with(self, attrs.evolve(self.history[self.phase], status="blocked")),
             blocks={**self.blocks, issue: count},
             issue=issue,
             reason=reason,
         )
         if self.phase == self.phases[0] or count >= self.escalate_after:
             return attrs.evolve(blocked, state=AWAITING_HUMAN, asked="block"), ()
-        return blocked._roll_back(issue, reason, count)
+        return _roll_back(blocked, issue, reason, count)
 
     def review(self, issue: str, reason: str) -> Self:
         """Ask a person about the present phase, whose outputs have passed all rules."""
@@ -167,8 +171,8 @@ class PipelineState:
             return attrs.evolve(free, started=None), ()
         if decision != REWORK:
             raise IllegalMove(f"a person cannot decide {decision!r}")
-        blocked = free._with(attrs.evolve(free.history[free.phase], status="blocked"))
-        return blocked._roll_back(issue, reason, 1)
+        blocked = _with(free, attrs.evolve(free.history[free.phase], status="blocked"))
+        return _roll_back(blocked, issue, reason, 1)
 
     def fail(self) -> Self:
         """End the task, because it cannot go on."""
@@ -176,43 +180,36 @@ class PipelineState:
             raise IllegalMove(f"the task is {self.state}")
         return attrs.evolve(self, state=FAILED)
 
-    # --- parts --------------------------------------------------------------------------------------------------------
-
-    def _roll_back(self, issue: str, reason: str, count: int) -> "tuple[Self, tuple[Rollback, ...]]":
-        """Return the state after moving back, through all phases that pass the block on."""
-        moves: list[Rollback] = []
-        history = dict(self.history)
-        at = self.phases.index(self.phase)
-        while not moves or (self.phases[at] in self.passes_on and at > 0):
-            source, target = self.phases[at], self.phases[at - 1]
-            rollback = Rollback(
-                from_phase=source, to_phase=target, issue=issue, reason=reason, count=count, cascade=bool(moves)
-            )
-            moves.append(rollback)
-            entry = history[target]
-            history[target] = attrs.evolve(
-                entry, status="rolled_back", rollbacks=entry.rollbacks + 1, rollback_reason=reason
-            )
-            at -= 1
-        to = self.phases[at]
-        for later in self.phases[at + 1 :]:
-            if history[later].status in ("completed", "in_progress"):
-                history[later] = attrs.evolve(history[later], status="rolled_back")
-        moved = attrs.evolve(
-            self,
-            phase=to,
-            state=ROLLED_BACK,
-            history=history,
-            issue="",
-            reason="",
-            rollbacks=self.rollbacks + len(moves),
-            started=None,
-        )
-        return moved, tuple(moves)
-
-    def _with(self, entry: PhaseHistory, **more: str | None) -> Self:
-        return attrs.evolve(self, history={**self.history, entry.phase: entry}, **more)
-
     def _require(self, *states: str) -> None:
         if self.state not in states:
             raise IllegalMove(f"the task is {self.state}, not {' or '.join(dict.fromkeys(states))}")
+
+
+def _with(task: _State, entry: PhaseHistory, /, **more: Any) -> _State:
+    """Return *task* with the history *entry* of a phase, and *more*."""
+    return attrs.evolve(task, history={**task.history, entry.phase: entry}, **more)
+
+
+def _roll_back(state: _State, issue: str, reason: str, count: int) -> tuple[_State, tuple[Rollback, ...]]:
+    """Return the state after moving back from the blocked phase, through all phases that pass the block on."""
+    moves: list[Rollback] = []
+    history = dict(state.history)
+    at = state.phases.index(state.phase)
+    while not moves or (state.phases[at] in state.passes_on and at > 0):
+        source, target = state.phases[at], state.phases[at - 1]
+        moves.append(
+            Rollback(from_phase=source, to_phase=target, issue=issue, reason=reason, count=count, cascade=bool(moves))
+        )
+        entry = history[target]
+        history[target] = attrs.evolve(
+            entry, status="rolled_back", rollbacks=entry.rollbacks + 1, rollback_reason=reason
+        )
+        at -= 1
+    for later in state.phases[at + 1 :]:
+        if history[later].status in ("completed", "in_progress"):
+            history[later] = attrs.evolve(history[later], status="rolled_back")
+    moved = attrs.evolve(
+        state, phase=state.phases[at], state=ROLLED_BACK, history=history, issue="", reason="",
+        rollbacks=state.rollbacks + len(moves), started=None,
+    )  # fmt: skip
+    return moved, tuple(moves)

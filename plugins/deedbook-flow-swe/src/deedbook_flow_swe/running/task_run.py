@@ -20,7 +20,7 @@ from deedbook_flow_swe.events import (
 from deedbook_flow_swe.learning.policy_kinds import ROUTING, ROUTING_SUBJECT, name_policy
 from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
 
-from .agents import PhaseAgent
+from .agents import ModelAgent, PhaseAgent, ask_process
 from .blocks import Block
 from .files import File, digest_text
 from .gates import build_gate, build_signal, render_gate, render_review, render_signal
@@ -28,6 +28,7 @@ from .material import TaskMaterial
 from .phase_run import PhaseOutcome, PhaseRun
 from .publisher import Publisher
 from .review import REVIEWED, find_review
+from .rewarding import reward_task
 from .state import DONE, GO_ON, HALTED, STOP, PipelineState, Rollback
 from .unit_run import UnitProgress, UnitRuns, order_units
 
@@ -67,6 +68,7 @@ class TaskRun:
             raise
         ends = {DONE: "done", HALTED: "halted"}
         self._record(TASK_ENDED, {"state": ends.get(self._state.state, "failed"), "commit": self._commit})
+        reward_task(self._run, self._material)
 
     @property
     def state(self) -> str:
@@ -81,6 +83,7 @@ class TaskRun:
     def _open(self) -> None:
         """Write the task's page, which no other run may have written, and open its copy of the repository."""
         task = self._material.task
+        self._material.time = self._run.now()
         routing = self._find_routing()
         self._material.routing = None if routing is None else RoutingPolicy.parse(routing)
         self._publisher.publish(self._state, {})
@@ -114,9 +117,10 @@ class TaskRun:
 
     def _run_phase(self) -> None:
         """Run the present phase once, and move the state."""
-        contract = self._definition.phase(self._state.phase)
+        contract, material = self._definition.phase(self._state.phase), self._material
         self._supersede([contract.phase], leftovers=True)
-        self._state = self._state.start(self._run.now())
+        material.time = self._run.now()
+        self._state = self._state.start(material.time)
         returned, self._returned = self._returned, None
         outcome = self._work(contract, returned)
         self._keep(contract, outcome)
@@ -124,7 +128,7 @@ class TaskRun:
         if block is not None:
             self._block(contract, block)
             return
-        reason = find_review(self._run, self._definition, contract, self._material, outcome)
+        reason = find_review(self._run, self._definition, contract, material, outcome)
         if reason:
             issue = f"{contract.phase}:{REVIEWED}:"
             self._state = self._state.review(issue, reason)
@@ -143,6 +147,9 @@ class TaskRun:
         mine = self._material.files.setdefault(contract.phase, {})
         mine.update({**outcome.checked, **outcome.outputs})
         self._material.outputs[contract.phase] = dict(outcome.values)
+        criteria = [row for value in outcome.values.values() for row in _find_criteria(value)]
+        if criteria:
+            self._material.criteria = criteria
 
     def _check_units(self, contract: Contract, outcome: PhaseOutcome) -> Block | None:
         """Put the units that *contract* lists in order; return the block if they have none."""
@@ -164,23 +171,24 @@ class TaskRun:
         if block is not None:
             self._block(contract, block)
             return
-        now = self._run.now()
+        now = material.time = self._run.now()
+        outputs = {**outcome.checked, **outcome.outputs}
         gate = build_gate(
-            contract, task=material.id, iteration=iteration, inputs=outcome.inputs,
-            outputs={**outcome.checked, **outcome.outputs}, time=now, approved_by=approved_by,
+            contract, task=material.id, iteration=iteration, inputs=outcome.inputs, outputs=outputs, time=now,
+            approved_by=approved_by,
         )  # fmt: skip
+        completed = {
+            "phase": contract.phase, "iteration": iteration, "unit": None, "gate": contract.gate.passed,
+            "outputs": dict(outcome.outputs), "facts": dict(outcome.facts),
+        }  # fmt: skip
+        material.learn(PHASE_COMPLETED, completed)
+        self._publisher.measure(contract.phase, iteration)
         path = f"{self._fill(contract.folder)}/{contract.gate.passed}"
         self._state = self._state.complete(now)
         written = self._publisher.publish(self._state, {path: render_gate(gate)})
-        material.approved.update({**outcome.checked, **outcome.outputs, **written})
+        material.approved.update({**outputs, **written})
         material.files[contract.phase].update(written)
-        self._record(
-            PHASE_COMPLETED,
-            {
-                "phase": contract.phase, "iteration": iteration, "unit": None, "gate": contract.gate.passed,
-                "outputs": dict(outcome.outputs), "facts": dict(outcome.facts),
-            },
-        )  # fmt: skip
+        material.note(self._run, PHASE_COMPLETED, completed, learned=True)
 
     def _merge(self, contract: Contract) -> Block | None:
         """Merge the change after the phase whose gate says so; return the block if that is impossible."""
@@ -200,14 +208,15 @@ class TaskRun:
 
     def _block(self, contract: Contract, block: Block) -> None:
         """Record the block, and send the task back, or to a person."""
+        if block.unit not in {str(each["id"]) for each in self._material.units}:
+            block = attrs.evolve(block, unit=None)  # an agent's finding may name anything
         material, iteration = self._material, self._state.iteration
         event = block.as_event(material.id, contract.phase, iteration)
-        self._run.record(PHASE_BLOCKED, event)
+        self._record(PHASE_BLOCKED, event)
+        self._publisher.measure(contract.phase, iteration)
         self._state, moves = self._state.block(event["issue"], event["reason"])
         to_phase = self._state.phase if moves else None
-        signal = build_signal(
-            block, task=material.id, phase=contract.phase, iteration=iteration, to_phase=to_phase
-        )
+        signal = build_signal(block, task=material.id, phase=contract.phase, iteration=iteration, to_phase=to_phase)
         path, text = fill(contract.rollback.path, material.values(block.unit)), render_signal(signal)
         if moves:
             self._move_back(contract, moves, block.unit, {path: text})
@@ -259,7 +268,7 @@ class TaskRun:
 
     def _undo_units(self, first: str | None) -> None:
         """Take back the units from *first* on, or all."""
-        gone, commit = self._units.undo([str(each["id"]) for each in self._material.units], first)
+        _, commit = self._units.undo([str(each["id"]) for each in self._material.units], first)
         if commit is not None and self._material.repository is not None:
             self._material.repository.reset(commit)
 
@@ -325,19 +334,27 @@ class TaskRun:
         return fill(path, self._material.values(None))
 
     def _record(self, event: str, payload: Any) -> None:
-        self._run.record(event, {"task_id": self._material.id, **payload})
+        self._material.note(self._run, event, payload)
 
 
-def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) -> None:
+def _find_criteria(value: Any) -> list[Object]:
+    """Return the criteria that an output lists, each with an id and a test."""
+    rows = value.get("criteria") if isinstance(value, dict) else None
+    return [each for each in rows if isinstance(each, dict) and {"id", "test"} <= each.keys()] if rows else []
+
+
+def run_task(run: Run, definition: Definition, task: Object) -> None:
     """Take a task through its pipeline in a branch with the skill of the pipeline, and end the context of *run*."""
     context = run.context
     context.clarify({"intent": task["request"], "task_id": task["id"], "schema_version": "v1"})
-    context.plan({"steps": list(_describe_steps(definition)), "risks": [], "needs_advisor": False, "schema_version": "v1"})
+    context.plan(
+        {"steps": list(_describe_steps(definition)), "risks": [], "needs_advisor": False, "schema_version": "v1"}
+    )
     context.begin_execution()
     made: list[TaskRun] = []
 
     def work(inner: Run) -> None:
-        made.append(TaskRun(inner, definition, task, agent))
+        made.append(TaskRun(inner, definition, task, _find_agent(definition, inner)))
         made[0].go()
 
     run.parallel([Branch(str(task["id"]), work, skill=definition.skill)])
@@ -351,6 +368,12 @@ def run_task(run: Run, definition: Definition, task: Object, agent: PhaseAgent) 
         context.halt(text)
     else:
         context.fail(text)
+
+
+def _find_agent(definition: Definition, run: Run) -> PhaseAgent:
+    """Return what works as the agents: their own processes if the pipeline has an ability that asks them."""
+    asking = definition.abilities.get("dispatch")
+    return ModelAgent() if asking is None else ModelAgent(next_step=ask_process(run, asking))
 
 
 def _describe_steps(definition: Definition) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,6 @@ from deedbook_flow_swe.contract import Contract
 from deedbook_flow_swe.events import PHASE_COMPLETED
 
 from .blocks import Block, Blocked
-from .facts import collect_facts
 from .files import File
 from .material import TaskMaterial
 from .phase_run import PhaseOutcome, PhaseRun
@@ -24,7 +23,9 @@ from .values import DIFF
 
 MESSAGE: Final = "commit-message.md"
 """The name of the file with the message of a unit's commit."""
-_CONVENTIONAL: Final = re.compile(r"(build|chore|ci|docs|feat|fix|perf|refactor|revert|style|test)(\([^()]+\))?!?: \S.*")
+_CONVENTIONAL: Final = re.compile(
+    r"(build|chore|ci|docs|feat|fix|perf|refactor|revert|style|test)(\([^()]+\))?!?: \S.*"
+)
 
 
 def order_units(units: Sequence[Object]) -> tuple[Object, ...]:
@@ -76,7 +77,7 @@ class UnitProgress:
 class UnitRuns:
     """Runs the phase of *contract* for each unit that is not done."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self, run: Run, material: TaskMaterial, contract: Contract, iteration: int, progress: UnitProgress,
         returned: File | None,
     ) -> None:  # fmt: skip
@@ -116,15 +117,14 @@ class UnitRuns:
 
     def _record(self, unit: Object, outcome: PhaseOutcome) -> None:
         payload = {
-            "task_id": self._material.id,
             "phase": self._contract.phase,
             "iteration": self._iteration,
             "unit": unit["id"],
             "gate": None,
             "outputs": dict(outcome.outputs),
-            "facts": collect_facts(self._contract, outcome.checks),
+            "facts": dict(outcome.facts),
         }
-        self._run.record(PHASE_COMPLETED, payload)
+        self._material.note(self._run, PHASE_COMPLETED, payload)
 
     def _join(self, outcomes: Sequence[PhaseOutcome], block: Block | None) -> PhaseOutcome:
         """Return one outcome of several units."""
@@ -186,7 +186,9 @@ class UnitWork:
         if stated is None:
             path = next((path for path in files if path.endswith(MESSAGE)), None)
             if path is None:
-                return f"feat: {self._unit.get('title', self._unit['id'])}\n\nCriteria: {', '.join(criteria) or 'none'}\n"
+                return (
+                    f"feat: {self._unit.get('title', self._unit['id'])}\n\nCriteria: {', '.join(criteria) or 'none'}\n"
+                )
             text = files[path].text
             subject, missing = text.strip().partition("\n")[0], [each for each in criteria if each not in text]
         else:

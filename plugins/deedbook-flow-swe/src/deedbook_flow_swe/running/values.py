@@ -27,13 +27,14 @@ def read_value(path: str, text: str) -> Json:
         raise MalformedFile(f"{path}: {problem}") from None
 
 
-def _read(path: str, text: str) -> Any:
+def _read(path: str, text: str) -> Json:
     raw = text.encode("utf-8", "surrogatepass")
     ending = path.rpartition(".")[2]
     if ending == "md":
         return parse_front_matter(raw, path)[0].value
     if ending == "json":
-        return canonical.parse(text)
+        found: Any = canonical.parse(text)
+        return found  # type: ignore[no-any-return]
     if ending in ("yaml", "yml"):
         return parse_yaml(raw, path).value
     return text

@@ -15,6 +15,8 @@ from .inbox import INBOX
 
 EXECUTOR: Final = "executor"
 RUNNER: Final = "pipeline-runner"
+_SOCKETS: Final = "/run/executor"
+"""Where the runner and the executor see the socket of the executor."""
 _USER: Final = "65534:65534"
 _CONFINED: Final[Mapping[str, Any]] = {
     "user": _USER,
@@ -39,8 +41,13 @@ def build_compose(layout: Layout) -> dict[str, Any]:
     """Return the Compose file as JSON."""
     services = {RUNNER: _runner(layout)}
     services |= {agent: _agent(layout, agent) for agent in layout.agents}
-    services[EXECUTOR] = _executor(layout)
-    return {"name": "deedbook", "services": services, "networks": {"models": {"driver": "bridge"}}}
+    services[EXECUTOR] = _executor()
+    return {
+        "name": "deedbook",
+        "services": services,
+        "networks": {"models": {"driver": "bridge"}},
+        "volumes": {EXECUTOR: {}},
+    }
 
 
 def _inbox(layout: Layout, name: str) -> str:
@@ -54,7 +61,7 @@ def _runner(layout: Layout) -> dict[str, Any]:
         "working_dir": "/workspace",
         "command": ["deedbook", "swe", "run", "--all"],
         "environment": {name: f"${{{name}:-}}" for name in sorted(layout.variables)},
-        "volumes": [".:/workspace"],
+        "volumes": [".:/workspace", f"{EXECUTOR}:{_SOCKETS}"],
         "networks": ["models"],
         "depends_on": [*layout.agents, EXECUTOR],
         "security_opt": ["no-new-privileges:true"],
@@ -70,11 +77,11 @@ def _agent(layout: Layout, agent: str) -> dict[str, Any]:
     }
 
 
-def _executor(layout: Layout) -> dict[str, Any]:
+def _executor() -> dict[str, Any]:
     return {
         "build": ".",
-        "command": ["deedbook", "swe", "executor", "--inbox", "/inbox"],
-        "volumes": [_inbox(layout, EXECUTOR)],
+        "command": ["python3", "-m", "deedbook_tool_sandbox.executor", f"{_SOCKETS}/socket"],
+        "volumes": [f"{EXECUTOR}:{_SOCKETS}"],
         "tmpfs": ["/tmp:size=256m", "/workspace:size=512m,uid=65534,gid=65534"],  # noqa: S108 - the container's own
         "cpus": 2.0,
         "mem_limit": "512m",

@@ -50,23 +50,26 @@ def command(
 
     if prometheus and asked.json:
         raise click.UsageError("say either --json or --prometheus")
-    ledgers = Ledgers(asked.workspace)
+    ledgers, known = Ledgers(asked.workspace), _read_prices(prices)
     fold = FiguresFold(
         providers=ledgers.list_providers,
-        prices=_read_prices(prices),
+        prices=known,
         window=_build_window(since, until),
         types=ledgers.types,
     )
     figures, damaged = _count(fold, _choose(ledgers, sessions))
     if asked.json:
         wrong = [{"ledger": place, "code": error.errors[0].code, "message": str(error)} for place, error in damaged]
-        as_json({**told(figures), "damaged": wrong})
+        dated = {"prices": {"date": known.date, "source": known.source}} if known and known.date else {}
+        as_json({**told(figures), **dated, "damaged": wrong})
     elif prometheus:
         from deedbook_inspect.observing.exposition import format_figures
 
         say(format_figures(figures), nl=False)
     else:
         _print_figures(told(figures))
+        if known and known.date:
+            say(f"prices of {known.date}, from {known.source}")
     for place, error in damaged:
         report_error(f"{place} is counted as far as it can be read: {error}")
     return UNSOUND if damaged else 0
@@ -138,12 +141,14 @@ def _read_prices(path: str | None) -> "Prices | None":
     from deedbook.format.errors import SourceError, fault
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.workspace.documents import parse_yaml
-    from deedbook_inspect.observing.prices import SCHEMA, Prices
+    from deedbook_inspect.observing.prices import SCHEMAS, Prices
 
     if path is None:
         return None
     document: Any = parse_yaml(Path(path).read_bytes(), path).value
-    violations = Schemas.load(data_folder("schemas")).validator(SCHEMA).violations(document)
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    schema = SCHEMAS.get(version if isinstance(version, str) else "", SCHEMAS["v2"])
+    violations = Schemas.load(data_folder("schemas")).validator(schema).violations(document)
     if violations:
         raise SourceError(
             *(fault("SCHEMA_VIOLATION", f"{each.path} {each.message}", place=path) for each in violations)

@@ -1,0 +1,295 @@
+"""Add tasks, run them, show where they stand, and go on with one: add, run, status, resume."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, json_option, principal_option, profile_option, wait_option
+from deedbook.cli.output import as_json, message, report_error, say, table
+from deedbook.format.errors import BindingError, fault
+from deedbook.format.schema import suggest
+from deedbook.format.terminal import plain
+
+from .lookup import find_definition, find_workspace
+
+if TYPE_CHECKING:
+    from deedbook.call.session import Session
+    from deedbook.contract import Event
+    from deedbook.kernel import Kernel
+    from deedbook_flow_swe.running.board import TaskRow
+    from deedbook_flow_swe.running.runner import TaskEnding
+    from deedbook_flow_swe.running.task_queue import QueuedTask, TaskQueue
+
+_MOST: Final = 20_000
+_DECISIONS: Final = ("go-on", "rework", "stop")
+pipeline_option = click.option("--pipeline", metavar="ID", help="The pipeline, if there are several.")
+
+
+@click.command("add", short_help="Add a task to the queue.")
+@click.argument("title", metavar="TITLE")
+@click.option("--file", "file", type=click.Path(dir_okay=False, path_type=Path), help="The request, as a text file.")
+@click.option("--tags", default="", help="Tags, separated by commas.")
+@click.option("--project", default=None, help="The repository, a folder of repos/.")
+@click.option("--priority", type=click.Choice(["low", "normal", "high", "urgent"]), default="normal")
+@click.option(
+    "--id", "identity", default=None, metavar="ID", help="The id of the task, if it shall have a certain one."
+)
+@click.option("--generated", is_flag=True, help="Mark the task as made up: it is no evidence for rewards.")
+@pipeline_option
+@profile_option
+@principal_option
+@json_option
+@click.pass_obj
+def add(  # noqa: PLR0913
+    options: GlobalOptions,
+    title: str,
+    file: Path | None,
+    tags: str,
+    project: str | None,
+    priority: str,
+    identity: str | None,
+    pipeline: str | None,
+    profile: str | None,
+    principal: str | None,
+    *,
+    generated: bool,
+) -> int:
+    """Add a task with this TITLE to the queue; `deedbook swe run` takes it. Nothing runs."""
+    members: dict[str, Any] = {
+        "title": title,
+        "request": title if file is None else _read_request(file),
+        "tags": [each.strip() for each in tags.split(",") if each.strip()],
+        "priority": priority,
+        **({"project": project} if project else {}),
+        **({"id": identity} if identity else {}),
+        **({"generated": True} if generated else {}),
+    }
+    with _open_queue(options, pipeline, profile, principal) as (_, _, queue):
+        task = queue.add(members)
+        queue.read_page()
+    if options.json:
+        as_json({"schema_version": "v1", "task": task})
+    else:
+        say(plain(task))
+    return 0
+
+
+@click.command("run", short_help="Run tasks of the queue.")
+@click.argument("task", metavar="[TASK]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Run all tasks that wait.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="How many tasks run at once.")
+@pipeline_option
+@profile_option
+@principal_option
+@json_option
+@click.pass_obj
+def run(
+    options: GlobalOptions,
+    task: str | None,
+    jobs: int,
+    pipeline: str | None,
+    profile: str | None,
+    principal: str | None,
+    *,
+    everything: bool,
+) -> int:
+    """Take the oldest task of the queue, TASK, or --all, through its phases; each in a session of its own.
+
+    New lines of shared/queue.md become tasks first. A task that was interrupted goes on. A task that waits for a person
+    is suspended; exit status 3.
+    """
+    if task is not None and everything:
+        raise click.UsageError("name a task, or use --all")
+    from deedbook_flow_swe.running.runner import PipelineRunner
+
+    with _open_queue(options, pipeline, profile, principal) as (kernel, session, queue):
+        for each in queue.read_page():
+            message(plain(f"{each} comes from shared/queue.md"))
+        chosen = _choose(queue, task, everything=everything)
+        runner = PipelineRunner(
+            kernel=kernel,
+            definition=_definition(options, pipeline, profile),
+            principal=session.principal,
+            queue=queue,
+            listen=_tell if not options.json else lambda _task, _event: None,
+        )
+        endings = runner.run(chosen, jobs)
+        queue.read_page()
+    return _report(options, endings)
+
+
+@click.command("resume", short_help="Go on with a task that stopped.")
+@click.argument("task", metavar="TASK")
+@click.option("--decision", type=click.Choice(_DECISIONS), help="Answer the question that it waits with, signed.")
+@click.option("--note", default="", help="With --decision: a note, which the agent of the phase gets.")
+@click.option(
+    "--as", "approver", metavar="NAME", help="With --decision: as this approver.", shell_complete=completing.approvers
+)
+@pipeline_option
+@wait_option
+@json_option
+@click.pass_obj
+def resume(
+    options: GlobalOptions,
+    task: str,
+    decision: str | None,
+    note: str,
+    approver: str | None,
+    pipeline: str | None,
+    wait: float,
+) -> int:
+    """Go on with TASK where it stood; nothing that is recorded is done again."""
+    if decision is None and (note or approver):
+        raise click.UsageError("--note and --as belong to --decision")
+    from deedbook_flow_swe.running.runner import PipelineRunner
+
+    result = None if decision is None else {"decision": decision, "note": note}
+    with _open_queue(options, pipeline, None, None) as (kernel, session, queue):
+        row = _find_row(queue.list_begun(), task)
+        runner = PipelineRunner(
+            kernel=kernel,
+            definition=_definition(options, pipeline, None),
+            principal=session.principal,
+            queue=queue,
+            listen=_tell if not options.json else lambda _task, _event: None,
+        )
+        ending = runner.go_on(row, result, approver=approver, wait=wait)
+        queue.read_page()
+    return _report(options, [ending])
+
+
+@click.command("status", short_help="Show where tasks stand.")
+@click.argument("task", metavar="[TASK]", required=False)
+@pipeline_option
+@profile_option
+@principal_option
+@json_option
+@click.pass_obj
+def status(
+    options: GlobalOptions, task: str | None, pipeline: str | None, profile: str | None, principal: str | None
+) -> int:
+    """Show where the tasks stand, or what happened to TASK so far; from the ledger, not from the renderings."""
+    with _open_queue(options, pipeline, profile, principal) as (_, _, queue):
+        rows = queue.list_rows()
+    if task is not None:
+        rows = [_find_row(rows, task)]
+    if options.json:
+        as_json({"schema_version": "v1", "tasks": [row.as_json() for row in rows]})
+        return 0
+    if not rows:
+        say("no tasks; add one with: deedbook swe add TITLE")
+    table((row.task_id, row.state, f"{row.rollbacks} rollbacks", row.session or "-", plain(row.title)) for row in rows)
+    for row in rows if task is not None else ():
+        for line in row.history:
+            say(plain(f"  {line}"))
+        if row.approval:
+            say(plain(f"  waits for an answer: deedbook approvals show {row.approval}"))
+    return 0
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _open_queue(
+    options: GlobalOptions, pipeline: str | None, profile: str | None, principal: str | None
+) -> "Iterator[tuple[Kernel, Session, TaskQueue]]":
+    """Give the kernel, a session of the command, and the queue of the pipeline."""
+    from deedbook.cli.common import announce
+    from deedbook.cli.execution import session_starter
+    from deedbook.kernel import open_kernel
+    from deedbook_flow_swe.running.task_queue import TaskQueue
+
+    definition = _definition(options, pipeline, profile)
+    with open_kernel(options.workspace, profile=profile) as kernel:
+        announce(kernel.active_charter)
+        with session_starter("open", principal, 0.0)(kernel) as session:
+            queue = TaskQueue(kernel, session, definition)
+            try:
+                yield kernel, session, queue
+            finally:
+                queue.close()
+
+
+def _definition(options: GlobalOptions, pipeline: str | None, profile: str | None) -> Any:
+    return find_definition(find_workspace(options, profile), pipeline)
+
+
+def _read_request(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as problem:
+        raise BindingError(fault("USAGE", f"--file: {file} cannot be read: {problem}")) from None
+    if not text.strip() or len(text) > _MOST:
+        why = "is empty" if not text.strip() else f"has {len(text)} characters; a request has at most {_MOST}"
+        raise BindingError(fault("USAGE", f"--file: {file} {why}"))
+    return text
+
+
+def _choose(queue: "TaskQueue", task: str | None, *, everything: bool) -> "list[QueuedTask | TaskRow]":
+    """Return the tasks to run: first those that were interrupted, then those that wait."""
+    stopped = [row for row in queue.list_begun() if row.session_state == "interrupted"]
+    waiting = queue.list_waiting()
+    known: dict[str, Any] = {row.task_id: row for row in stopped} | {each.id: each for each in waiting}
+    if task is not None:
+        if task not in known:
+            listed = ", ".join(known) or "none"
+            raise BindingError(
+                fault("USAGE", f"no task {task!r} waits to be run{suggest(task, known)}; tasks that wait: {listed}")
+            )
+        return [known[task]]
+    found = list(known.values())
+    return found if everything else found[:1]
+
+
+def _find_row(rows: "list[TaskRow]", task: str) -> "TaskRow":
+    found = {row.task_id: row for row in rows}
+    if task not in found:
+        why = f"there is no task {task!r}{suggest(task, found)}; tasks: {', '.join(found) or 'none'}"
+        raise BindingError(fault("USAGE", why))
+    return found[task]
+
+
+def _tell(task: str, event: "Event") -> None:
+    """Show a person how a task goes on."""
+    from deedbook_flow_swe.events import EVENTS
+
+    if event.type in EVENTS and event.type.rpartition(".")[2] in _SHOWN:
+        from deedbook.format.event_text import show
+
+        said: Any = event.payload
+        what = " ".join(show(str(said[key])) for key in _SHOWN[event.type.rpartition(".")[2]] if said.get(key))
+        message(plain(f"· {task}: {event.type.rpartition('.')[2].replace('_', ' ')} {what}"))
+
+
+_SHOWN: Final = {
+    "phase_started": ("phase", "iteration", "unit"),
+    "phase_blocked": ("phase", "by", "rule", "reason"),
+    "rolled_back": ("from_phase", "to_phase"),
+    "escalated": ("phase", "reason"),
+    "phase_completed": ("phase", "unit", "gate"),
+    "denied": ("agent", "ability", "reason"),
+}
+
+
+def _report(options: GlobalOptions, endings: "list[TaskEnding]") -> int:
+    from deedbook_flow_swe.running.runner import WAITS
+
+    if options.json:
+        rows = [
+            {"task": each.task_id, "session": each.session, "state": each.state, "text": each.text} for each in endings
+        ]
+        as_json({"schema_version": "v1", "tasks": rows})
+    elif not endings:
+        say("no task waits to be run")
+    for each in () if options.json else endings:
+        line = plain(f"{each.task_id}  {each.state}  session {each.session or '-'}  {each.text}")
+        say(line) if each.state == "COMPLETED" else report_error(line)
+    states = {each.state for each in endings}
+    if states <= {"COMPLETED"}:
+        return 0
+    return 3 if states <= {"COMPLETED", WAITS} else 1

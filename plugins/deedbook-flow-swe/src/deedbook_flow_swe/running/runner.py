@@ -1,0 +1,84 @@
+"""Runs tasks of the queue, several at once, each in a session of its own; and goes on with those that stopped."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+
+from deedbook.approvals.results import sign_as
+from deedbook.call.session import Session
+from deedbook.contract import Event, Principal
+from deedbook.format.errors import DeedbookError, Err, Result
+from deedbook.kernel import Kernel
+from deedbook_flow_swe.definition import PREFIX, Definition
+
+from .board import TaskRow
+from .task_queue import Departure, QueuedTask, TaskQueue, encode_task
+
+WAITS = "NEEDS_HUMAN"
+
+
+@attrs.frozen(kw_only=True)
+class TaskEnding:
+    """How the run of a task ended for now: its *state* (that of the run, or an error's code) and a *text*."""
+
+    task_id: str
+    session: str
+    state: str
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class PipelineRunner:
+    """Runs tasks of *definition* in *kernel* for *principal*. *listen* gets the events of every session."""
+
+    kernel: Kernel
+    definition: Definition
+    principal: Principal
+    queue: TaskQueue
+    listen: Callable[[str, Event], None] = lambda _task, _event: None
+
+    def run(self, tasks: "Sequence[QueuedTask | TaskRow]", jobs: int) -> list[TaskEnding]:
+        """Run *tasks*, at most *jobs* at once, and return how each ended, in their order."""
+        with ThreadPoolExecutor(max(1, jobs), "deedbook-swe") as pool:
+            return list(pool.map(self._run_one, tasks))
+
+    def go_on(self, row: TaskRow, result: Any = None, *, approver: str | None = None, wait: float = 0.0) -> TaskEnding:
+        """Go on with the session of a task; *result* is what an *approver* decides instead of the call that waits."""
+        assert row.session is not None
+        given = None
+        if result is not None:
+            given = sign_as(self.kernel.bindings.charter.document["principals"], result, approver, "")
+        session = self.kernel.resume(row.session, result=given, wait=wait)
+        return self._finish(row.task_id, session, session.go_on)
+
+    def _run_one(self, task: "QueuedTask | TaskRow") -> TaskEnding:
+        identity = task.id if isinstance(task, QueuedTask) else task.task_id
+        try:
+            return self.go_on(task) if isinstance(task, TaskRow) else self._begin(task)
+        except DeedbookError as problem:
+            session = task.session or "" if isinstance(task, TaskRow) else ""
+            return TaskEnding(task_id=identity, session=session, state=problem.error.code, text=str(problem.error))
+
+    def _begin(self, task: QueuedTask) -> TaskEnding:
+        session = self.kernel.session("run", principal=self.principal)
+        departure = Departure(self.queue, task.entry)
+        session.ledger.subscribe(departure)
+        try:
+            return self._finish(
+                task.id, session, lambda: session.run(encode_task(task.task), f"{PREFIX}{self.definition.id}")
+            )
+        finally:
+            departure.settle()
+
+    def _finish(self, task: str, session: Session, work: "Callable[[], Result[Any]]") -> TaskEnding:
+        session.ledger.subscribe(lambda event: self.listen(task, event))
+        with session:
+            found = work()
+            if isinstance(found, Err):
+                state, text = found.error.code, str(found.error)
+            else:
+                state, text = found.value.state, found.value.text
+            session.end(ok=state == "COMPLETED", reason=state)
+        return TaskEnding(task_id=task, session=session.id, state=state, text=text)

@@ -1,0 +1,190 @@
+"""The queue of a pipeline: Deedbook's own tasks, and the lines that people write into ``shared/queue.md``.
+
+A task waits as a use of the pipeline's ability that nobody has begun. When its session has begun, the task leaves the
+queue, and the session tells where it stands.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from deedbook.call.session import Session
+from deedbook.contract import Event, Failed
+from deedbook.format.errors import Err, TaskError, fault
+from deedbook.format.events import new_id
+from deedbook.kernel import Kernel
+from deedbook_flow_swe.definition import PREFIX, Definition
+from deedbook_flow_swe.events import TASK_STARTED
+from deedbook_serve.tasks.runner import Tasks
+from deedbook_serve.tasks.views import Task
+
+from .board import QUEUED, TaskRow, read_rows
+from .files import digest_text
+from .intake import build_task, name_task
+
+PAGE: Final = "shared/queue.md"
+_HEAD: Final = """\
+# Queue
+
+Add a task with a line such as `- Raise the limit #http @shop`, or with `deedbook swe add`. `deedbook swe run` takes it.
+All other lines are written by the runner from the ledger.
+"""
+_KNOWN: Final = re.compile(r"- `([A-Za-z0-9][A-Za-z0-9._-]{0,63})` [A-Z_]+: ")
+_TAG: Final = re.compile(r"(?:^|\s)#([a-z0-9][a-z0-9._-]{0,63})(?=\s|$)")
+_PROJECT: Final = re.compile(r"(?:^|\s)@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?=\s|$)")
+_TITLE: Final = 200
+
+
+@attrs.frozen(kw_only=True)
+class QueuedTask:
+    """A task that waits: its id, the *entry* in Deedbook's tasks, and its members."""
+
+    id: str
+    entry: str
+    task: Mapping[str, Any]
+
+
+class TaskQueue:
+    """The queue of *definition* in *kernel*, for the principal of *session*; close it after use."""
+
+    def __init__(self, kernel: Kernel, session: Session, definition: Definition) -> None:
+        self._kernel, self._session, self._definition = kernel, session, definition
+        self._tasks = Tasks(kernel, session)
+        self._ability = f"{PREFIX}{definition.id}"
+
+    def close(self) -> None:
+        """Release the book of tasks."""
+        self._tasks.close()
+
+    # --- adding -------------------------------------------------------------------------------------------------------
+
+    def add(self, members: Mapping[str, Any], *, key: str | None = None) -> str:
+        """Add a task with these *members* of ``swe_task_v1``, and return its id; raises `DeedbookError`."""
+        who, now = self._session.principal.id, self._session.ledger.now()
+        identity = str(members.get("id") or name_task(now, new_id()))
+        try:
+            build_task(members, self._definition, identity=identity, now=now, who=who)
+        except Failed as problem:
+            raise TaskError(fault(problem.code, str(problem))) from None
+        task = {"submitted_by": who, **members, "id": identity}
+        result = self._tasks.create(self._ability, {"prompt": encode_task(task)}, idempotency_key=key)
+        if isinstance(result, Err):
+            raise TaskError(result.error)
+        created = result.value
+        if created.task is None:
+            assert created.unavailable is not None
+            raise TaskError(created.unavailable)
+        return str(_read_task(created.task)["id"])
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def list_waiting(self) -> list[QueuedTask]:
+        """Return the tasks of this principal that nobody has begun, oldest first."""
+        begun = {row.task_id for row in self.list_begun()}
+        ready = (each for each in self._tasks.list_all() if each.ability == self._ability and each.state == "ready")
+        found = [
+            QueuedTask(id=str(task["id"]), entry=each.id, task=task) for each in ready if (task := _read_task(each))
+        ]
+        return [each for each in found if each.id not in begun]
+
+    def list_begun(self) -> list[TaskRow]:
+        """Return the tasks of the pipeline whose sessions have begun."""
+        return [row for row in read_rows(Path(self._kernel.site.state)) if row.pipeline == self._definition.id]
+
+    def list_rows(self) -> list[TaskRow]:
+        """Return all tasks: those that have begun, then those that wait."""
+        waiting = (
+            TaskRow(task_id=each.id, title=str(each.task.get("title", "")), pipeline=self._definition.id, state=QUEUED)
+            for each in self.list_waiting()
+        )
+        return [*self.list_begun(), *waiting]
+
+    def leave(self, entry: str) -> None:
+        """Take a task whose session has begun out of the queue; a task that has left stays so."""
+        self._tasks.delete(entry)
+
+    # --- the page -----------------------------------------------------------------------------------------------------
+
+    def read_page(self) -> list[str]:
+        """Add the new lines of the page as tasks, write the page again, and return the ids of the new tasks.
+
+        Every other edit of the page is lost: it is written from the ledger.
+        """
+        path = self._definition.path(PAGE)
+        abilities = self._definition.abilities
+        found: Any = self._call(abilities["read"], {"paths": [], "optional": [path]})
+        file = found["files"][0] if found["files"] else {"text": "", "digest": ""}
+        added = [self._add_line(line, file["digest"], at) for at, line in _new_lines(file["text"])]
+        text = render_page(self.list_rows())
+        if text != file["text"]:
+            args = {"paths": [path], "texts": [text], "expected": [file["digest"]]}
+            self._call(abilities["write"], args)
+        return added
+
+    def _add_line(self, line: str, digest: str, position: int) -> str:
+        """Add the task of a line; after a crash, the same line of the same page is the same task."""
+        unique = digest_text(f"{digest}:{position}:{line}")
+        members = {**parse_line(line), "id": f"task-{unique[:12]}", "source": "queue"}
+        return self.add(members, key=f"swe-queue-{unique}")
+
+    def _call(self, ability: str, args: Mapping[str, Any]) -> Any:
+        result = self._session.call(ability, dict(args))
+        if isinstance(result, Err):
+            raise TaskError(result.error)
+        return result.value
+
+
+class Departure:
+    """A listener on a session's ledger: takes the task out of the queue when its session has begun it."""
+
+    def __init__(self, queue: TaskQueue, entry: str) -> None:
+        self._queue, self._entry = queue, entry
+        self.begun = False
+
+    def __call__(self, event: Event) -> None:
+        """Note whether *event* begins the task."""
+        self.begun = self.begun or event.type == TASK_STARTED
+
+    def settle(self) -> None:
+        """Take the task out, if it was begun."""
+        if self.begun:
+            self._queue.leave(self._entry)
+
+
+def encode_task(task: Mapping[str, Any]) -> str:
+    """Return a task as the prompt of the session that runs it."""
+    return json.dumps(dict(task), ensure_ascii=False, sort_keys=True)
+
+
+def parse_line(line: str) -> dict[str, Any]:
+    """Return the members of the task in a line of the page: title, request, tags and project."""
+    text = line.removeprefix("-").strip()
+    tags = list(dict.fromkeys(_TAG.findall(text)))
+    projects = _PROJECT.findall(text)
+    title = " ".join(_PROJECT.sub(" ", _TAG.sub(" ", text)).split())
+    members: dict[str, Any] = {"title": title[:_TITLE], "request": text, "tags": tags}
+    return {**members, "project": projects[-1]} if projects else members
+
+
+def render_page(rows: Sequence[TaskRow]) -> str:
+    """Return the page with a line for each task that is not done."""
+    lines = (f"- `{row.task_id}` {row.state}: {' '.join(row.title.split())}\n" for row in rows)
+    return f"{_HEAD}\n{''.join(lines)}"
+
+
+def _new_lines(text: str) -> list[tuple[int, str]]:
+    lines = [(at, line.strip()) for at, line in enumerate(text.splitlines())]
+    return [(at, line) for at, line in lines if line.startswith("- ") and line[2:].strip() and not _KNOWN.match(line)]
+
+
+def _read_task(task: Task) -> dict[str, Any]:
+    args: Any = task.args
+    try:
+        found = json.loads(args["prompt"])
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and "id" in found else {}
