@@ -99,10 +99,10 @@ class RuleBook:
         if finding is not None and rule.command is None:
             place, about = str(finding.get("place", "")), finding.get("unit", unit)
             what = finding.get("rule") or finding.get("id") or rule.id
-            text = finding.get("message") or finding.get("title") or ""
+            text = finding.get("problem") or finding.get("message") or finding.get("title") or ""
             return Block(
                 by="rule", rule=str(what), place=place or None, severity=finding["severity"],
-                reason=f"{reason}: {what} at {place}{f': {text}' if text else ''}", unit=about,
+                reason=f"{reason.rstrip('.')}: {what} at {place}{f': {text}' if text else ''}", unit=about,
             )  # fmt: skip
         failed = _failed_unit(values.checks.get(rule.check)) if rule.command is not None else None
         file = rule.output or (rule.command.writes.rpartition("/")[2] if rule.command else None)
