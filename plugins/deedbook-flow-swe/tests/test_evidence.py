@@ -141,6 +141,25 @@ def test_rows_that_a_decision_sees_keep_a_contradiction(composites):
     assert (0 in composites) == (0 in [each["composite_score"] for each in kept])
 
 
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"id": "p", "kind": "pattern", "title": " T ", "text": "x" * 9000, "tags": []}, ("p", "T", 8000)),
+        ({"id": "p", "kind": "anti-pattern", "title": "T" * 300, "text": ""}, ("p", "T" * 200, 0)),
+        ({"id": "../p", "kind": "pattern", "title": "T", "text": ""}, None),
+        ({"id": "p", "kind": "habit", "title": "T", "text": ""}, None),
+        ({"id": "p", "kind": ["pattern"], "title": "T", "text": ""}, None),
+        ({"id": "p", "kind": "pattern", "title": " ", "text": ""}, None),
+        ({"id": "p", "kind": "pattern", "title": "T", "text": None}, None),
+        ({"id": "p"}, None),
+        ("p", None),
+    ],
+)
+def test_proposal_is_read_or_left_out(row, found):
+    mention = Mention.read(row)
+    assert (mention and (mention.pattern, mention.title, len(mention.text))) == found
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 

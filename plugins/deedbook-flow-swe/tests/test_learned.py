@@ -7,11 +7,10 @@ import pytest
 from stories import clean, reworked
 from test_routing_choice import DOCUMENT
 
-from deedbook import HandlerSpec
+from deedbook import Failed, HandlerSpec
 from deedbook.format.errors import BindingError, Ok
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.workspace.documents import parse_yaml
 from deedbook_flow_swe.events import EVENTS
 from deedbook_flow_swe.feature import SweFeature
 from deedbook_flow_swe.learning.evidence import Mention
@@ -19,8 +18,8 @@ from deedbook_flow_swe.learning.examination import check_learning
 from deedbook_flow_swe.learning.ledger_files import read_learned, read_records
 from deedbook_flow_swe.learning.policy_kinds import PatternPromotion, RoutingInForce
 from deedbook_flow_swe.learning.revision import build_revision
+from deedbook_flow_swe.learning.reward import compute_reward
 from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
-from deedbook_flow_swe.learning.task_learning import TaskLearning
 from deedbook_flow_swe.learning.workspace_events import ROUTING_REVISED, build_entry
 
 EVIDENCE = Schemas.load(data_folder("schemas")).validator("pattern_evidence_v1")
@@ -29,18 +28,27 @@ FASTER = {**DOCUMENT, "phases": {**DOCUMENT["phases"], "planning": {"tier": "pre
 
 
 def work(args, run):
-    """Do what a runner does about learning: ask for the routing, record a task, and reward it."""
-    learning = TaskLearning(run, "swe", args["task"])
-    routing = learning.find_routing(DOCUMENT)
+    """Do what a runner does about learning: ask for the routing, record a task, reward it, propose its patterns."""
+    routing = run.decide("swe-routing-swe", "routing", {"task_id": args["task"]}).decision
+    if routing.outcome != "allow":
+        raise Failed("NOT_AVAILABLE", routing.reason)
     story = (reworked if args.get("bad") else clean)(args["task"], generated=args.get("generated", False))
-    *events, _ = (event for event in story.events if event.type in EVENTS)
-    for event in events:
-        learning.record(event.type, event.payload)
-    learning.record("swe.task_ended", {"state": args.get("state", "done"), "commit": None})
-    files = learning.reward([{**MENTION.as_json(), **each} for each in args.get("mentions", ())])
+    *events, end = (event for event in story.events if event.type in EVENTS)
+    end.payload["state"] = args.get("state", "done")
+    for event in (*events, end):
+        run.record(event.type, event.payload)
+    mentions = [Mention.parse({**MENTION.as_json(), **each}) for each in args.get("mentions", ())]
+    reward = compute_reward(story.record, run.now(), mentions)
+    run.record("swe.rewarded", {"task_id": args["task"], "reward": reward})
     if "claim" in args:
-        learning.record("swe.rewarded", {"reward": {**learning.task.reward, "composite_score": args["claim"]}})
-    return {"routing": dict(routing.document), "files": files}
+        claim = {**reward, "composite_score": args["claim"]}
+        run.record("swe.rewarded", {"task_id": args["task"], "reward": claim})
+    for each in mentions:
+        about = {"reward": reward, "pattern": each.pattern, "kind": each.kind}
+        if run.decide("swe-promotion-swe", "pattern", about).decision.outcome == "allow":
+            promoted = {"pattern": each.pattern, "kind": each.kind, "tasks": [args["task"]]}
+            run.record("swe.pattern_promoted", {"task_id": args["task"], **promoted})
+    return {"routing": dict(routing.signals["policy"])}
 
 
 class Runner:
@@ -180,26 +188,6 @@ def test_revision_that_cannot_be_read_denies(lab, tasks):
     check = lab.all("policy.check", session)[0].payload
     assert check["decision"] == "deny"
     assert "verify the workspace ledger" in check["asked"][0]["reason"]
-
-
-def test_reward_and_evidence_become_files(tasks):
-    for number in (1, 2):
-        files = tasks(f"t{number}", mentions=[{}]).files
-        assert list(files) == [
-            f"tasks/t{number}/retrospective/reward.yaml",
-            "world/reward-evidence/cursor-pattern.yaml",
-        ]
-    files = tasks("t3", mentions=[{}]).files
-    assert files["world/verified-patterns/cursor.md"] == (
-        '---\nid: "cursor"\nkind: "pattern"\ntitle: "Cursors"\ntags: ["python"]\n'
-        'tasks: ["t1", "t2", "t3"]\n---\n# Cursors\n\nKeep the cursor.\n'
-    )
-    evidence = parse_yaml(files["world/reward-evidence/cursor-pattern.yaml"].encode(), "evidence").value
-    assert not EVIDENCE.violations(evidence)
-    assert evidence["status"] == "promoted"
-    reward = parse_yaml(files["tasks/t3/retrospective/reward.yaml"].encode(), "reward").value
-    assert reward["composite_score"] == 1
-    assert [each["pattern"] for each in reward["patterns"]] == ["cursor"]
 
 
 def test_doctor_computes_rewards_again(lab, tasks):

@@ -202,6 +202,13 @@ def test_step_whose_outcome_was_lost_is_asked_for_again(agents):
     assert len(list((agents / "shared/inbox/planner-agent").iterdir())) == 2
 
 
+@pytest.mark.parametrize("name", ["../planner-agent", "", "a/b", "x" * 65])
+def test_name_that_leaves_the_inboxes_is_refused(tmp_path, name):
+    ran = CliRunner().invoke(program, ["swe", "agent", name, "--inbox", str(tmp_path)], obj=GlobalOptions())
+    assert ran.exit_code != 0
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- the layout of services -------------------------------------------------------------------------------------------
 
 

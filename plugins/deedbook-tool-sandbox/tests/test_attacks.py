@@ -6,6 +6,7 @@ import signal
 import sys
 import textwrap
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,19 @@ def test_environment_is_found_though_only_root_reaches_it_and_cannot_be_written(
     """)["stdout"]
     assert set(said.splitlines()) <= {"Read-only file system", "Permission denied"}
     assert len(said.splitlines()) == 3
+
+
+def test_environment_may_stand_where_the_sandbox_has_a_folder_of_its_own(call, tmp_path):
+    assert tmp_path.is_relative_to("/tmp")
+    tmp_path.chmod(0o755)
+    program = tmp_path / "bin" / "hello"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hello; echo x > $0 || rm $0\n")
+    program.chmod(0o755)
+    result = call("", argv=["hello"], environment={"path": str(tmp_path)}, statuses=[0, 1])
+    assert result["stdout"] == "hello\n"
+    assert result["status"] == 1
+    assert program.exists()
 
 
 def test_compiled_files_that_the_digest_leaves_out_are_not_used(call):
@@ -316,9 +330,17 @@ def test_launcher_is_kept_and_replaced_if_it_was_killed(lab, declare):
         run(session, "pass")
         assert launchers() == kept != set()
         for pid in kept:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the one ends with the other
+                os.kill(pid, signal.SIGKILL)
         assert run(session, "print('again')")["stdout"] == "again\n"
         assert launchers() & kept == set()
+
+
+def test_program_that_kills_its_sandbox_gets_a_status(launch):
+    """Without Landlock a program could kill the process that keeps the namespaces, and with it only itself."""
+    report = launch("import os, time; os.kill(-1, 9); time.sleep(1)")
+    assert report.ended == "exit"
+    assert report.begun
 
 
 def test_launcher_is_not_used_again_after_a_limit_was_passed(lab, declare):

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False  # as typing has it, whose import takes longer than all the rest
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Bubblewrap:
             "bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
             "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox", "--cap-drop", "ALL",
         ]  # fmt: skip
+        for name in ("data", "workspace", "tmp"):  # first: an environment may stand below /tmp
+            self._before += _tmpfs(f"/{name}", settings.number(name))
         for folder, place in zip(settings.read, places, strict=True):
             self._before += ["--ro-bind", place, folder]
         for name in ("bin", "sbin", "lib", "lib32", "lib64"):
@@ -99,8 +102,6 @@ class Bubblewrap:
             self._before += ["--ro-bind-try", path, path]
         self._before += ["--proc", "/proc", "--dev", "/dev"]
         self._before += [*_tmpfs("/dev/shm", 64 << 20), "--remount-ro", "/dev"]  # noqa: S108
-        for name in ("data", "workspace", "tmp"):
-            self._before += _tmpfs(f"/{name}", settings.number(name))
 
     def start(self, hold: int, ready: int, err: int, info: int) -> int:
         """Start it and return its process id. The holder inside copies *hold* to *ready* until its input ends.
@@ -383,23 +384,20 @@ class Run:
         if self._hold >= 0:
             os.close(self._hold)
         if self._sandbox is not None:
-            signal.pidfd_send_signal(self._sandbox, signal.SIGKILL)  # all others die with it
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._sandbox, signal.SIGKILL)  # all others die with it
             select.select([self._sandbox], [], [])
             os.close(self._sandbox)
         if self._bubblewrap:
             os.waitpid(self._bubblewrap, 0)
         while self._folder and (left := set(descendants(os.getpid())) - {self._inside}):
             for pid in left:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
-            self._reap(left)
-
-    def _reap(self, pids: set[int]) -> None:
-        for pid in pids:
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                continue
+            for pid in left:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
 
     def _memory_used(self) -> int:
         """Return the bytes of memory of all processes, and of the files in memory."""

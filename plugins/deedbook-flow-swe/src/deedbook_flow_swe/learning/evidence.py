@@ -4,6 +4,7 @@ The retrospective of a task names patterns, and may propose to promote them. Whe
 here, from the rewards of all tasks that named it. Generated tasks never count.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
@@ -22,6 +23,9 @@ PROPOSABLE: Final = "proposable"
 PROMOTED: Final = "promoted"
 """The states: evidence is missing, a task contradicts it, a proposal would be confirmed, it was promoted."""
 
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_LONGEST_TITLE: Final = 200
+_LONGEST_TEXT: Final = 8000
 _FACTS: Final = ("composite_score", "tool_verified", "integration_verified", "failure_verified", "context_tags")
 
 
@@ -42,6 +46,23 @@ class Mention:
     def parse(cls, row: Object) -> Self:
         """Return the mention in a *row* of a reward."""
         return cls(**{each.name: row[each.name] for each in attrs.fields(cls)})
+
+    @classmethod
+    def read(cls, row: Any) -> Self | None:
+        """Return the proposal in a *row* of an output of a retrospective; ``None`` if it is none.
+
+        It has ``id``, ``kind``, ``title`` and ``text``. Another id or kind names no pattern. Long texts are cut.
+        """
+        if not isinstance(row, Mapping):
+            return None
+        name, kind, title, text = (row.get(key) for key in ("id", "kind", "title", "text"))
+        if kind not in KINDS or not (isinstance(name, str) and isinstance(title, str) and isinstance(text, str)):
+            return None
+        if not _ID.fullmatch(name) or not title.strip():
+            return None
+        return cls(
+            pattern=name, kind=kind, title=title.strip()[:_LONGEST_TITLE], text=text[:_LONGEST_TEXT], proposed=True
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the row that `parse` reads."""

@@ -69,7 +69,7 @@ class PhaseAgent(Protocol):
 
 @attrs.frozen
 class ModelAgent:
-    """Performs the steps of an agent: requests to the model of its role, and the calls that the model asks for.
+    """Performs the steps of an agent: requests to its model, and the calls of tools that the model asks for.
 
     *next_step* decides the steps. The default decides them in this process; `ask_process` asks the agent's own.
     """

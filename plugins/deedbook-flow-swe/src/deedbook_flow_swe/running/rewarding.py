@@ -1,11 +1,13 @@
-"""The end of a task: its reward, and the patterns that its retrospective proposes. A policy decides what is promoted."""
+"""The end of a task: its reward, and the patterns that its retrospective proposes; a policy decides about them."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
+import attrs
+
 from deedbook import Object, Run
 from deedbook_flow_swe.events import PATTERN_PROMOTED, REWARDED
-from deedbook_flow_swe.learning.evidence import Criteria, Mention, PatternEvidence
+from deedbook_flow_swe.learning.evidence import PROMOTED, Mention, PatternEvidence
 from deedbook_flow_swe.learning.policy_kinds import PATTERN_SUBJECT, PROMOTION, name_policy
 from deedbook_flow_swe.learning.reward import compute_reward
 from deedbook_flow_swe.learning.world import evidence_path, pattern_path, render_evidence, render_pattern, render_reward
@@ -14,7 +16,6 @@ from .material import TaskMaterial
 
 RETROSPECTIVE: Final = "retrospective"
 """The phase whose outputs name patterns, and whose folder gets the reward."""
-_MENTION: Final = frozenset({"id", "kind", "title", "text"})
 
 
 def reward_task(run: Run, material: TaskMaterial) -> None:
@@ -37,29 +38,25 @@ def find_mentions(material: TaskMaterial) -> Iterator[Mention]:
     for value in material.outputs.get(RETROSPECTIVE, {}).values():
         rows = value.get("patterns") if isinstance(value, dict) else None
         for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, dict) and row.keys() >= _MENTION:
-                yield Mention(pattern=row["id"], kind=row["kind"], title=row["title"], text=row["text"], proposed=True)
+            mention = Mention.read(row)
+            if mention is not None:
+                yield mention
 
 
 def _judge(run: Run, material: TaskMaterial, reward: Object, mention: Mention) -> dict[str, str]:
-    """Ask the policy about a pattern, and return the files that show the evidence, and the pattern if it is promoted."""
+    """Ask the policy about a pattern, and return the files that show the evidence, and a promoted pattern."""
     policy = name_policy(PROMOTION, material.definition.id)
     value = {"reward": reward, "pattern": mention.pattern, "kind": mention.kind}
     decision = run.decide(policy, PATTERN_SUBJECT, value).decision
     document: Any = decision.signals.get("evidence")
     if document is None:
         return {}
-    evidence = PatternEvidence(
-        pattern=mention.pattern,
-        kind=mention.kind,
-        rows=tuple(document["evidence"]),
-        criteria=Criteria(),
-        state=document["status"],
-        reason=document["reason"],
-    )
-    files = {evidence_path(mention.kind, mention.pattern): render_evidence(evidence)}
+    evidence = PatternEvidence.parse(document)
+    files: dict[str, str] = {}
     if decision.outcome == "allow":
         tasks = [str(row["task_id"]) for row in evidence.rows]
         material.note(run, PATTERN_PROMOTED, {"pattern": mention.pattern, "kind": mention.kind, "tasks": tasks})
+        evidence = attrs.evolve(evidence, state=PROMOTED)
         files[pattern_path(mention.kind, mention.pattern)] = render_pattern(evidence, mention)
+    files[evidence_path(mention.kind, mention.pattern)] = render_evidence(evidence)
     return files

@@ -6,6 +6,7 @@ each step through the door and adds the reply to the transcript.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self
 
@@ -13,6 +14,8 @@ import attrs
 
 from deedbook import Object
 
+AGENT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""The form of an agent's name, which is also that of its inbox."""
 COMPLETE: Final = "complete"
 USE: Final = "use"
 ANSWER: Final = "answer"
@@ -21,7 +24,7 @@ TASK_SCHEMA: Final[Object] = {
     "type": "object",
     "required": ["agent", "messages", "tools", "response_schema"],
     "properties": {
-        "agent": {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"},
+        "agent": {"type": "string", "pattern": f"^{AGENT_NAME.pattern}$"},
         "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
         "tools": {"type": "array", "items": {"type": "object"}},
         "response_schema": {"type": "string", "minLength": 1},

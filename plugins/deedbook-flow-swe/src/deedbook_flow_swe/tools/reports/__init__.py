@@ -1,4 +1,4 @@
-"""Parsers of what programs in the sandbox report; a report and an exit status that contradict each other are refused."""
+"""Parsers of what programs in the sandbox report; a report that contradicts the exit status is refused."""
 
 from .parsing import PARSERS, parse_report
 from .subject import ReportRefused, ReportSubject

@@ -26,6 +26,6 @@ def read_coverage(text: str, files: Sequence[str] | None, without: Sequence[str]
         own = as_count(summary.get("num_statements"), f"num_statements of {path}")
         reached = as_count(summary.get("covered_lines"), f"covered_lines of {path}")
         if reached > own:
-            raise ReportRefused(f"the report of coverage says that {reached} of {own} statements of {path} were reached")
+            raise ReportRefused(f"the report of coverage says that {reached} of {own} lines of {path} were reached")
         statements, covered = statements + own, covered + reached
     return round(100 * covered / statements, 2) if statements else None

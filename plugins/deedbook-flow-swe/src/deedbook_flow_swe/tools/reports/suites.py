@@ -46,7 +46,7 @@ def parse_regression(result: Any, subject: ReportSubject) -> dict[str, Any]:
         raise ReportRefused("this is no result of two runs: it needs before and after")
     (_, before), (status, after) = _read_suite(result["before"]), _read_suite(result["after"])
     good = [name for name, outcome in before.tests.items() if outcome == PASSED]
-    covered = [read_coverage(text, None) if text else None for text in map(_coverage_text, (result["before"], result["after"]))]
+    covered_before, covered_after = _total(result["before"]), _total(result["after"])
     return {
         "schema_version": VERSION,
         "task_id": subject.task,
@@ -57,8 +57,16 @@ def parse_regression(result: Any, subject: ReportSubject) -> dict[str, Any]:
         "regressions": sorted(name for name in good if after.tests.get(name, PASSED) != PASSED),
         "missing": sorted(name for name in good if name not in after.tests),
         "added": sorted(name for name in after.tests if name not in before.tests),
-        "coverage_delta": None if None in covered else round(covered[1] - covered[0], 2),  # type: ignore[operator]
+        "coverage_delta": None
+        if covered_before is None or covered_after is None
+        else round(covered_after - covered_before, 2),
     }
+
+
+def _total(result: Any) -> float | None:
+    """Return the coverage of all files, if it was measured."""
+    text = _coverage_text(result)
+    return None if text is None else read_coverage(text, None)
 
 
 def _read_suite(result: Any) -> tuple[int, SuiteReport]:

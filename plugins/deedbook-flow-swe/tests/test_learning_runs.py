@@ -1,0 +1,109 @@
+"""What the runner does about learning in whole tasks: the routing in force, rewards, metrics, evidence."""
+
+import json
+
+import pytest
+from ruamel.yaml import YAML
+from shop import FIRST, SECOND, Shop, build, check, outline
+
+from deedbook.format.schema import Schemas, data_folder
+from deedbook_flow_swe.learning.examination import check_learning
+from deedbook_flow_swe.learning.ledger_files import read_records
+from deedbook_flow_swe.learning.revision import build_revision
+from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
+from deedbook_flow_swe.learning.workspace_events import ROUTING_REVISED, build_entry
+
+SCHEMAS = Schemas.load(data_folder("schemas"))
+ROUTING = {
+    "schema_version": "v1",
+    "id": "test",
+    "ladder": ["mid", "premium"],
+    "phases": {phase: {"tier": "mid"} for phase in ("outline", "build", "check")},
+}
+REVISED = {**ROUTING, "phases": {phase: {"tier": "premium"} for phase in ("outline", "build", "check")}}
+
+
+@pytest.fixture
+def shop(lab):
+    shop = Shop(lab)
+    lab.model(shop.respond, tier="premium")
+    folder = lab.path / ".system/swe/routing"
+    folder.mkdir()
+    with (folder / "test.yaml").open("w") as file:
+        YAML().dump(ROUTING, file)
+    shop.change("pipeline.yaml", "escalate_after: 3", "escalate_after: 3\nrouting: test")
+    shop.good()
+    return shop
+
+
+def revise(shop):
+    """Record that the routing is revised, while any task runs."""
+    ledger = shop.kernel.ledger
+    payload = build_revision("small", ROUTING, RoutingPolicy.parse(ROUTING), [])
+    payload |= {"policy": REVISED, "to_digest": digest_policy(REVISED)}
+    ledger.append([build_entry(ledger, ROUTING_REVISED, payload, principal="ada")], durable=True)
+
+
+def run(shop, task="task-1"):
+    """Run a task, and return the tiers that its phases asked."""
+    shop.kernel = shop.lab.kernel()
+    with shop.kernel.session("run") as session:
+        session.run(json.dumps({**TASK, "id": task}), "swe/small")
+    chosen = [event.payload for event in shop.lab.all("swe.model_chosen", session)]
+    return session, [each["tier"] for each in chosen]
+
+
+TASK = {"id": "task-1", "title": "Raise the limit", "request": "Raise the limit to 2.", "project": "shop"}
+
+
+def test_task_keeps_the_routing_that_it_began_with_and_the_next_one_gets_the_revision(shop):
+    plain = shop.run_tests
+
+    def revising(args, ctx):
+        if not shop.tested:
+            revise(shop)
+        return plain(args, ctx)
+
+    shop.lab.tool("swe/tests", revising, effects="read", files="none")
+    first, tiers = run(shop)
+    assert tiers == ["mid"] * 4
+    assert shop.lab.payload("swe.task_started", first)["routing"] == digest_policy(ROUTING)
+    text = outline().replace("task-1", "task-2")
+    shop.script(
+        outliner=text, builder=[build(each).replace("task-1", "task-2") for each in (FIRST, SECOND)],
+        checker=check().replace("task-1", "task-2"),
+    )  # fmt: skip
+    second, tiers = run(shop, "task-2")
+    assert tiers == ["premium"] * 4
+    assert shop.lab.payload("swe.task_started", second)["routing"] == digest_policy(REVISED)
+
+
+def test_reward_of_a_task_follows_from_its_events_and_is_written(shop):
+    session, _ = run(shop)
+    reward = shop.lab.payload("swe.rewarded", session)["reward"]
+    assert not SCHEMAS.validator("reward_v1").violations(reward)
+    assert "composite_score:" in shop.text("tasks/task-1/retrospective/reward.yaml")
+    assert [check.found for check in check_learning(shop.lab.state) if check.name == "rewards of tasks"] == [
+        "1 follow from the events of their tasks"
+    ]
+
+
+def test_reward_of_a_task_with_rework_and_a_denial_follows_from_its_events(shop):
+    bad = build(FIRST, more={"tasks/task-1/outline/spec.md": "changed"})
+    shop.script(outliner=[outline(), outline()], builder=[bad, build(FIRST), build(SECOND)], checker=check())
+    session, _ = run(shop)
+    reward = shop.lab.payload("swe.rewarded", session)["reward"]
+    assert reward["reward_decomposition"]["phase_discipline"] < 1
+    checks = {check.name: check for check in check_learning(shop.lab.state)}
+    assert checks["rewards of tasks"].level == "ok", checks["rewards of tasks"].found
+
+
+def test_each_phase_adds_a_line_of_metrics(shop):
+    run(shop)
+    lines = [json.loads(line) for line in shop.text("metrics/pipeline.jsonl").splitlines()]
+    assert [each["phase"] for each in lines] == ["outline", "build", "check"]
+    assert not any(SCHEMAS.validator("pipeline_metrics_v1").violations(each) for each in lines)
+    (record,) = read_records(shop.lab.state)
+    assert lines[-1]["metrics"]["model_tier_distribution"] == {
+        phase: {"mid": sum(len(run.models) for run in runs)} for phase, runs in record.phases.items()
+    }

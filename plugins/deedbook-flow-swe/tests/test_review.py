@@ -1,0 +1,18 @@
+"""What the policy about reviews is asked: findings, what the task touches, and whether its patterns were reviewed."""
+
+from deedbook_flow_swe.running.review import find_reviewed
+
+MODEL = "---\nschema_version: v1\nintegration_patterns: [{}]\n---\n"
+
+
+def test_patterns_of_cleared_tasks_are_reviewed():
+    texts = {
+        "tasks/a/security/threat-model.md": MODEL.format("cursor-pagination, webhook"),
+        "tasks/a/security/CLEARED.md": "---\ngate: CLEARED.md\n---\n",
+        "tasks/b/security/threat-model.md": MODEL.format("queue"),
+        "tasks/b/security/BLOCKED.md": "---\ngate: BLOCKED.md\n---\n",
+        "tasks/c/security/threat-model.md": "no front matter",
+        "tasks/c/security/CLEARED.md": "---\ngate: CLEARED.md\n---\n",
+    }
+    assert find_reviewed(texts) == {"cursor-pagination", "webhook"}
+    assert find_reviewed({}) == frozenset()
