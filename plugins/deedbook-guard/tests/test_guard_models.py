@@ -12,6 +12,7 @@ from deedbook.format.errors import BindingError, SourceError
 from deedbook.format.reader import read
 from deedbook_guard import CallDenied, completions, guard
 from deedbook_guard.conversation import ResultWithheld
+from deedbook_guard.values import as_json
 
 WORKSPACE = """
 schema_version: v1
@@ -193,6 +194,20 @@ def test_parts_of_messages_become_text():
     assert completions.tool_call("c", "find", "[1]")["args"] == {"text": "[1]"}
     assert completions.tool_call("c", "find", "{")["args"] == {"text": "{"}
     assert completions.tool_offer("find", None, {"type": "object"}) == {"name": "find", "schema_in": {"type": "object"}}
+
+
+def test_text_of_a_class_of_its_own_is_text():
+    """Frameworks return texts and numbers of their own classes, which the ledger would refuse."""
+
+    class Text(str):
+        __slots__ = ()
+
+    class Number(int):
+        pass
+
+    made = as_json({"text": Text("a"), "number": Number(2), "flag": True, "none": None, "part": 0.5})
+    assert made == {"text": "a", "number": 2, "flag": True, "none": None, "part": 0.5}
+    assert [type(each) for each in made.values()] == [str, int, bool, type(None), float]
 
 
 def test_answer_says_why_the_model_stopped():

@@ -128,7 +128,7 @@ class Conversation:
         *request* has the form ``completion_request_v2`` and the answer the form ``completion_response_v2``
         (`deedbook_guard.completions` builds them). Raises as `call`.
         """
-        permit = self._permit_model(self.session.before(self.model, request))
+        permit = self._permit_model(self.session.before(self.model, as_json(request)))
         try:
             recorded = self._model_answer(permit, perform(permit.args))
         except BaseException as problem:
@@ -140,7 +140,7 @@ class Conversation:
         self, request: dict[str, Any], perform: Callable[[dict[str, Any]], Awaitable[Object]]
     ) -> dict[str, Any]:
         """Act like `ask_model`, from a coroutine."""
-        permit = self._permit_model(await self.session.abefore(self.model, request))
+        permit = self._permit_model(await self.session.abefore(self.model, as_json(request)))
         try:
             recorded = self._model_answer(permit, await perform(permit.args))
         except BaseException as problem:
@@ -159,11 +159,11 @@ class Conversation:
         The framework sends its own form of the request, so a request that a hook changed is denied. Raises
         `CallDenied`.
         """
-        return self._unchanged(self._permit_model(self.session.before(self.model, request)), request)
+        return self._unchanged(self._permit_model(self.session.before(self.model, as_json(request))), request)
 
     async def abefore_model(self, request: dict[str, Any]) -> Permit:
         """Act like `before_model`, from a coroutine."""
-        return self._unchanged(self._permit_model(await self.session.abefore(self.model, request)), request)
+        return self._unchanged(self._permit_model(await self.session.abefore(self.model, as_json(request))), request)
 
     def after_model(self, permit: Permit, response: Object) -> None:
         """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
@@ -181,7 +181,7 @@ class Conversation:
         return Permit(self, opened.value, opened.value.args)
 
     def _unchanged(self, permit: Permit, request: dict[str, Any]) -> Permit:
-        if permit.ticket.raw == canonical.encode(request):
+        if permit.ticket.raw == canonical.encode(as_json(request)):
             return permit
         why = fault("GATE_DENIED", f"{self.model}: a hook changed the request, and the framework sends its own")
         self.session.after(permit.ticket, Outcome("cancelled", error=why))
