@@ -15,7 +15,7 @@ from deedbook import Object
 from deedbook_flow_swe.definition import Definition
 
 from .state import AWAITING_HUMAN, DONE, PipelineState
-from .values import MalformedFile, read_value
+from .values import MalformedFile, read_object, read_value
 
 STATE: Final = "shared/pipeline-state.yaml"
 ROLLBACKS: Final = "shared/rollback-log.md"
@@ -156,11 +156,7 @@ def _render_lines(task: str, lines: Sequence[str], found: str) -> str:
 
 
 def _is_of(task: str, line: str) -> bool:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(row, dict) and row.get("task_id") == task
+    return read_object(line).get("task_id") == task
 
 
 def _read_lines(task: str, text: str) -> str:
