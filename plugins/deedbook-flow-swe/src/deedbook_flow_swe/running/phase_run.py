@@ -216,7 +216,7 @@ class PhaseRun:
     # --- the agent ----------------------------------------------------------------------------------------------------
 
     def _describe_work(self) -> PhaseWork:
-        return self._material.describe_work(self._run, self._unit, self._returned, "")
+        return self._material.describe_work(self._run, self._contract, self._unit, self._returned, "")
 
     def _assemble(self, run: Run, files: Mapping[str, File], work: PhaseWork) -> Prompt:
         """Return the prompt; record what it is made of, and which model is asked."""

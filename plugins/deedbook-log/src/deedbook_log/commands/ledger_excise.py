@@ -1,10 +1,10 @@
-"""``deedbook ledger excise``: remove the payload of an event from its line; the last resort."""
+"""Remove a payload from its line: the last resort."""
 
 import click
 
-from . import completing
-from .common import GlobalOptions, principal_option
-from .output import format_error, message, report_error, say
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, principal_option
+from deedbook.cli.output import format_error, message, report_error, say
 
 
 @click.command("excise")
@@ -20,14 +20,13 @@ def command(options: GlobalOptions, session: str, seq: int, reason: str, princip
     Use it for values that were never sealed and must not stay. Sealed values are erased: `deedbook ledger erase`. The
     line's header and all hashes stay, and the ledger records what was removed, when and by whom.
     """
+    from deedbook.cli.ledgers import writable_ledger
     from deedbook.format.errors import recordable
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.excising import excise, preview
-    from deedbook.maintenance.extending import notify_extended, refuse_missing, renew_pages
+    from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
-
-    from .ledgers import writable_ledger
+    from deedbook_log.corrections.excising import excise, preview, refuse_missing, renew_pages
 
     source = read_workspace(options.workspace)
     name, by, site = writable_ledger(source, session), author(source, principal), Site.of(source)

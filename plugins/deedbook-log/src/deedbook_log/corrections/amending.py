@@ -16,9 +16,8 @@ from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
 from deedbook.format.sealed import digests_in
+from deedbook.maintenance.opening import OpenLedger, open_ledger
 from deedbook.workspace.site import Site
-
-from .opening import OpenLedger, open_ledger
 
 REFUSED: Final = ("ledger.", "payload.")
 """Families of events that cannot be amended: they record changes of the ledger itself."""

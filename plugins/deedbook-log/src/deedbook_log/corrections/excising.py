@@ -1,14 +1,20 @@
 """Remove the payload of an event from its line: the last resort for values that were never sealed and must not stay."""
 
+from pathlib import Path
 from typing import Any, Final
 
-from deedbook.format.errors import LedgerError, fault
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, LedgerError, fault
 from deedbook.format.events import EXCISED_KEY, UNEXCISABLE, Line
 from deedbook.format.files import Folder
+from deedbook.format.schema import data_folder
+from deedbook.maintenance.finishing import finish, pending_cleanup
+from deedbook.maintenance.opening import OWN, open_ledger
+from deedbook.plugins.features import Features
+from deedbook.plugins.groups import FEATURE
+from deedbook.plugins.plugins import discover
+from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.site import Site
-
-from .finishing import finish, pending_cleanup
-from .opening import OWN, open_ledger
 
 TYPE: Final = "ledger.excised"
 
@@ -46,3 +52,23 @@ def _refuse(line: Line, name: str, *, ended: bool) -> None:
     if name != OWN and not ended:
         why = f"session {name} has not ended; end it first: deedbook sessions close {name}"
         raise LedgerError(fault("EXCISE_REFUSED", why))
+
+
+# --- what features rendered from the ledger --------------------------------------------------------------------------
+
+
+def refuse_missing(state: Path) -> None:
+    """Raise `BindingError` if the state folder holds files of a feature that is not installed.
+
+    That feature would have to remove its copies of an excised payload.
+    """
+    catalogue = discover()
+    for name, known in canonical.decode((data_folder("known") / "features.json").read_bytes()).items():
+        if (state / known["folder"]).exists() and catalogue.get(FEATURE, name) is None:
+            why = f"the state folder has pages of {name}, which is not installed: pip install {known['distribution']}"
+            raise BindingError(fault("PLUGIN_MISSING", why))
+
+
+def renew_pages(workspace: Workspace, name: str) -> None:
+    """Let features render again what they rendered from the ledger *name*; raises the first error."""
+    Features.installed().demand("pages_renewed", workspace=workspace, name=name)

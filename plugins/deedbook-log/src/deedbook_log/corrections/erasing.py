@@ -13,10 +13,9 @@ from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.format.sealed import SALT_BYTES, digests_in
+from deedbook.maintenance.finishing import finish, pending_cleanup
+from deedbook.maintenance.opening import OWN, open_ledger
 from deedbook.workspace.site import Site
-
-from .finishing import finish, pending_cleanup
-from .opening import OWN, open_ledger
 
 TYPE: Final = "payload.erased"
 

@@ -1,12 +1,12 @@
-"""``deedbook ledger amend``: correct a recorded event by a further event."""
+"""Correct a recorded event by a further event."""
 
 from typing import Any
 
 import click
 
-from . import completing
-from .common import GlobalOptions, principal_option, read_json
-from .output import format_error, message, report_error
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, principal_option, read_json
+from deedbook.cli.output import format_error, message, report_error
 
 
 @click.command("amend")
@@ -29,15 +29,14 @@ def command(
     principal: str | None,
 ) -> int:
     """Amend event SEQ of SESSION (an id, or `workspace`); the recorded line stays, and both versions are shown."""
+    from deedbook.cli.ledgers import writable_ledger
     from deedbook.format.errors import recordable
     from deedbook.format.schema import Schemas, data_folder
-    from deedbook.maintenance.amending import amend
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
-
-    from .ledgers import writable_ledger
+    from deedbook_log.corrections.amending import amend
 
     patch = [*map(_change, sets), *({"at": pointer} for pointer in removes)]
     source = read_workspace(options.workspace)

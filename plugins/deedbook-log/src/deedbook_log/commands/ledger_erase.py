@@ -1,18 +1,18 @@
-"""``deedbook ledger erase``: delete sealed values."""
+"""Delete sealed values; lines and proofs stay."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from . import completing
-from .common import GlobalOptions, principal_option
-from .output import format_error, message, report_error, say
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, principal_option
+from deedbook.cli.output import format_error, message, report_error, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deedbook.maintenance.erasing import Copy, ErasureResult
     from deedbook.workspace.site import Site
+    from deedbook_log.corrections.erasing import Copy, ErasureResult
 
 
 @click.command("erase")
@@ -37,14 +37,13 @@ def command(
 
     Backups are not reached; delete the values there yourself.
     """
+    from deedbook.cli.ledgers import writable_ledger
     from deedbook.format.errors import recordable
     from deedbook.maintenance.authors import author
-    from deedbook.maintenance.erasing import erase
     from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
-
-    from .ledgers import writable_ledger
+    from deedbook_log.corrections.erasing import erase
 
     source = read_workspace(options.workspace)
     site, by = Site.of(source), author(source, principal)
@@ -71,7 +70,7 @@ def _tell(name: str, done: "ErasureResult") -> None:
 def _erase_copy(site: "Site", copy: "Copy", reason: str, by: str) -> bool:
     """Erase the same value in another ledger; report the error and return ``False`` if that fails."""
     from deedbook.format.errors import DeedbookError
-    from deedbook.maintenance.erasing import erase
+    from deedbook_log.corrections.erasing import erase
 
     try:
         done = erase(site, copy.ledger, seq=None, digest=copy.digest, reason=reason, by=by)
