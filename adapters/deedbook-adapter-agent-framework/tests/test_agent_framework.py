@@ -13,14 +13,16 @@ from agent_framework import (
     Content,
     FunctionInvocationLayer,
     Message,
+    MiddlewareFailure,
     ResponseStream,
     tool,
 )
 from deedbook_adapter_agent_framework import govern
 
 from deedbook import guard
-from deedbook.format.errors import BindingError
+from deedbook.format.errors import BindingError, LedgerError, fault
 from deedbook.format.reader import read
+from deedbook_guard import Conversation
 from deedbook_testing.adapters import AdapterContract
 
 USAGE = {"input_token_count": 7, "output_token_count": 3}
@@ -151,6 +153,41 @@ def test_call_that_needs_a_person_pauses_the_run(asking):
     (wanted,) = again.user_input_requests
     assert wanted.additional_properties["approval"]
     assert done == []
+
+
+def test_stream_that_is_left_early_has_an_outcome(asking):
+    agent = Agent(Fake([]), middleware=govern(asking))
+
+    async def run():
+        stream = agent.run("go", stream=True)
+        async for _ in stream:
+            break
+        await stream.close()
+
+    asyncio.run(run())
+    kinds = [(event.type, event.payload.get("outcome")) for event in events(asking) if event.type.startswith("llm.")]
+    assert kinds == [("llm.request", None), ("llm.error", "cancelled")]
+
+
+@pytest.mark.parametrize("part", ["abefore", "aafter"])
+def test_failure_of_the_ledger_ends_the_run(tmp_path, monkeypatch, part):
+    """The framework would tell the model about any other exception, and go on."""
+    asked = []
+
+    async def fail(*_args):
+        raise LedgerError(fault("LEDGER_LOCKED", "the disk is full"))
+
+    def send(text: str) -> str:
+        """Send a text."""
+        return text
+
+    with guard("crew", state=tmp_path) as governed:
+        monkeypatch.setattr(Conversation, part, fail)
+        client = Fake([[("send", {"text": "a"})]], lambda: asked.append(1))
+        agent = Agent(client, tools=[tool(send, approval_mode="never_require")], middleware=govern(governed))
+        with pytest.raises(MiddlewareFailure, match="the disk is full"):
+            asyncio.run(agent.run("go"))
+    assert len(asked) == 1
 
 
 def test_version_that_is_not_tested_is_refused(asking, monkeypatch):

@@ -35,9 +35,9 @@ class ToolGovernance(FunctionMiddleware):
 
         The framework turns exceptions into results of the tool, so a fault of the guard is a `MiddlewareFailure`.
         """
-        given = _arguments(context.arguments)
         try:
             with _failing_closed():
+                given = _arguments(context.arguments)
                 permit = await self._guard.current.abefore(context.function.name, given)
         except CallDenied as denied:
             context.result = self._refusal(context, denied, given)
@@ -45,9 +45,9 @@ class ToolGovernance(FunctionMiddleware):
         if permit.args != given:
             context.arguments = permit.args
         await self._perform(permit, call_next)
-        recorded = completions.text_of(context.result)
         try:
             with _failing_closed():
+                recorded = completions.text_of(context.result)
                 seen = await permit.conversation.aafter(permit, recorded)
         except ResultWithheld as withheld:
             context.result = f"{withheld.error.code}: {withheld.error}"
