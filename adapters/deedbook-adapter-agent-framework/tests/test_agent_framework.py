@@ -181,7 +181,10 @@ def test_failure_of_the_ledger_ends_the_run(tmp_path, monkeypatch, part):
         """Send a text."""
         return text
 
-    with guard("crew", state=tmp_path) as governed:
+    (tmp_path / ".system").mkdir()
+    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: allow}}\n"
+    (tmp_path / ".system/deedbook.yaml").write_text(text)
+    with guard("crew", workspace=tmp_path) as governed:
         monkeypatch.setattr(Conversation, part, fail)
         client = Fake([[("send", {"text": "a"})]], lambda: asked.append(1))
         agent = Agent(client, tools=[tool(send, approval_mode="never_require")], middleware=govern(governed))

@@ -133,9 +133,10 @@ CHANGE = 's/.*/{"decision":"transform","args":VALUE}/'
 
 def test_account_and_statistics_count_what_programs_used(shop):
     """An account counts over conversations; `stats` shows the tokens of the program's model."""
+    prices = "{shop/model: {input_per_million: 10, output_per_million: 100}}"
     governed = shop(
         "  money: {kind: budget, match: {kind: model}, per: principal, account: m, every: month,"
-        " limits: {cost_usd: 0.001}, prices: {shop/model: {input_per_million: 10, output_per_million: 100}}, assume: {output_tokens: 1}}\n"
+        f" limits: {{cost_usd: 0.001}}, prices: {prices}, assume: {{output_tokens: 1}}}}\n"
     )
     with governed.conversation() as first:
         first.ask_model(REQUEST, lambda _: answer())
