@@ -77,7 +77,7 @@ class TestContract(AdapterContract):
 
     def agent(self, governed, tools, turns):
         made = [tool(each, approval_mode="never_require") for each in tools.values()]
-        return Agent(Fake(turns, self.asked.count), tools=made, middleware=govern(governed))
+        return Agent(Fake(turns, self.requests.count), tools=made, middleware=govern(governed))
 
     def team(self, governed, tools, turns):
         inner = self.agent(governed, tools, turns)

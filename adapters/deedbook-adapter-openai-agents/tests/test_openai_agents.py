@@ -45,7 +45,9 @@ class TestContract(AdapterContract):
 
     def agent(self, governed, tools, turns):
         made = Agent(
-            name="worker", model=fake(turns, self.asked.count), tools=[function_tool(each) for each in tools.values()]
+            name="worker",
+            model=fake(turns, self.requests.count),
+            tools=[function_tool(each) for each in tools.values()],
         )
         return made, govern(governed, made)
 

@@ -34,7 +34,7 @@ class GovernedInvocation:
         self._invoke: Callable[[Any, str], Awaitable[Any]] = tool.on_invoke_tool
         self._own_approval = tool.needs_approval
         self._pending = pending
-        self._decided: dict[str, tuple[dict[str, Any], Permit | CallDenied]] = {}
+        self._decisions: dict[str, tuple[dict[str, Any], Permit | CallDenied]] = {}
 
     async def __call__(self, context: Any, text: str) -> Any:
         """Judge, run and record one call."""
@@ -62,28 +62,28 @@ class GovernedInvocation:
         needed = own(context, args, call_id) if callable(own) else own
         if await needed if isawaitable(needed) else needed:
             return True
-        if call_id in self._decided:
+        if call_id in self._decisions:
             return False
         try:
-            decided: Permit | CallDenied = await self.guard.current.abefore(self._name, args)
+            decision: Permit | CallDenied = await self.guard.current.abefore(self._name, args)
         except CallDenied as denied:
             if denied.approval and self._pending is not None:
                 self._pending[call_id] = denied
                 return True
-            decided = denied
-        self._decided[call_id] = (args, decided)
+            decision = denied
+        self._decisions[call_id] = (args, decision)
         return False
 
     async def _permit(self, call_id: str, args: dict[str, Any]) -> Permit:
         """Return the permit of `needs_approval`, or a new one; raises `CallDenied`."""
-        judged, decided = self._decided.pop(call_id, (None, None))
-        if isinstance(decided, CallDenied) and judged == args:
-            raise decided
-        if isinstance(decided, Permit):
-            if judged == args:
-                return decided
+        judged_args, decision = self._decisions.pop(call_id, (None, None))
+        if isinstance(decision, CallDenied) and judged_args == args:
+            raise decision
+        if isinstance(decision, Permit):
+            if judged_args == args:
+                return decision
             problem = ValueError("the arguments changed after the decision")
-            decided.conversation.fail(decided, problem, cancelled=True)
+            decision.conversation.fail(decision, problem, cancelled=True)
         return await self.guard.current.abefore(self._name, args)
 
 
