@@ -57,8 +57,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return int.__int__(value)
-    return float.__float__(value) if isinstance(value, float) else value
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    return value
 
 
 def _as_model(value: Any, depth: int) -> Any:
