@@ -12,8 +12,11 @@ from deedbook_testing import Example, ToolContract
 
 ROOMS = tuple(
     f"deedbook.{room}"
-    for room in ("call", "charter", "cli", "contract", "format", "kernel", "ledger", "plugins", "policy", "workspace")
-)
+    for room in (
+        "approvals", "call", "charter", "cli", "contract", "format", "kernel", "ledger", "plugins", "policy",
+        "programs", "workspace",
+    )
+)  # fmt: skip
 """The rooms that the distribution uses beside the contract: it has a feature and commands."""
 DIGEST = sha256(b"one\n").hexdigest()
 
@@ -52,6 +55,10 @@ class TestSweSlice(Reading):
                 "left_out": [{"path": "b/two.md", "why": "size"}],
                 "bytes": 4,
             },
+        ),
+        Example(
+            {"root": "tasks/t-1", "files": ["**/*.md"], "most_bytes": 9, "names": ["one"]},
+            holds=lambda result: [each["path"] for each in result["files"]] == ["a/one.md", "b/two.md"],
         ),
         Example({"root": "..", "files": ["*"], "most_bytes": 5}, fails="BAD_PATTERN"),
     )

@@ -28,7 +28,7 @@ def as_json(value: Any, depth: int = 64) -> Any:
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, _NATIVE):
-        return value
+        return _plain(value)
     if depth <= 0:
         return _as_text(value)
     if isinstance(value, Mapping):
@@ -50,6 +50,14 @@ def recorded_result(value: Any) -> Any:
     except DeedbookError as problem:
         return {**_as_text(value), "refused": recordable(problem.error.message)}
     return made
+
+
+def _plain(value: Any) -> Any:
+    """Return *value* as its JSON type itself: the ledger takes no subclasses of text and numbers."""
+    for kind, plain in ((str, str.__str__), (int, int.__int__), (float, float.__float__)):
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return plain(value)
+    return value
 
 
 def _as_model(value: Any, depth: int) -> Any:

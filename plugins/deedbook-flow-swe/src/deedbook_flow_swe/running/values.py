@@ -1,13 +1,13 @@
 """The values of files: what rules see of an input or an output; pure."""
 
-from typing import Any
+from typing import Any, Final
 
 from deedbook import Json
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
 from deedbook.workspace.documents import parse_front_matter, parse_yaml
 
-DIFF = ".diff"
+DIFF: Final = ".diff"
 
 
 class MalformedFile(ValueError):  # noqa: N818 - it names what was found
