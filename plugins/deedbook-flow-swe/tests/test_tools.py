@@ -12,8 +12,11 @@ from deedbook_testing import Example, ToolContract
 
 ROOMS = tuple(
     f"deedbook.{room}"
-    for room in ("call", "charter", "cli", "contract", "format", "kernel", "ledger", "plugins", "policy", "workspace")
-)
+    for room in (
+        "approvals", "call", "charter", "cli", "contract", "format", "kernel", "ledger", "plugins", "policy",
+        "programs", "workspace",
+    )
+)  # fmt: skip
 """The rooms that the distribution uses beside the contract: it has a feature and commands."""
 DIGEST = sha256(b"one\n").hexdigest()
 

@@ -21,7 +21,7 @@ _OWN = ("/data", "/dev", "/proc", "/tmp", "/workspace")  # noqa: S108 - folders 
 
 
 @click.command("prepare", short_help="Make the environment of the programs in the sandbox.")
-@click.argument("requirements", type=click.Path(exists=True, dir_okay=False))
+@click.argument("requirements", type=click.Path(exists=True))
 @click.argument("folder", type=click.Path())
 @json_option
 @click.pass_obj
@@ -33,6 +33,10 @@ def prepare(options: GlobalOptions, requirements: str, folder: str) -> int:
     """
     from deedbook_tool_sandbox.bubblewrap import digest_of
 
+    if not folder:
+        raise BindingError(fault("USAGE", "FOLDER: it is empty; name a new folder"))
+    if not Path(requirements).is_file():
+        raise BindingError(fault("USAGE", f"{requirements} is no file; name a list of distributions for pip"))
     place = Path(folder).resolve()
     _check(place)
     try:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from deedbook import Object
 from deedbook_flow_swe.contract import EACH_UNIT, Contract
 
-_TESTS = ("pytest", "coverage", "json")
+_TESTS: Final = ("pytest", "coverage", "json")
 _FINDINGS: Final = {"ruff": "lint", "secrets": "secrets"}
 
 
