@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measures import Line, Measure, Value
+from benchmarks.measures import Line, Measure
 from benchmarks.rounds import Figure, Plan
 from deedbook import Branch, Event, Ok, Run
 from deedbook.contract import Limits
@@ -16,11 +16,12 @@ from deedbook_testing.lab import Lab
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins" / "deedbook-flow-swe" / "tests"))
 
-from shop import Shop, git  # type: ignore[import-not-found]  # noqa: E402
+from shop import Shop, git  # type: ignore[import-not-found]
 
 _FEW: Final = 100
 _MANY: Final = 10_000
 _TASKS: Final = 1000
+_FEW_TASKS: Final = 40
 _ROUNDS: Final = 7
 _CALLS: Final = 20
 """Calls in a branch that reads or writes."""
@@ -35,7 +36,13 @@ def run(plan: Plan) -> Iterator[Line]:
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         shops = {name: _Place(Path(folder) / str(name), name) for name in (few, many)}
         found = [{name: shop.run_task() for name, shop in shops.items()} for _ in range(rounds)]
-        yield Measure("a phase: calls of the door beside its commands, the most of three", "at most", 20, shops[few].most, unit="calls")
+        yield Measure(
+            "a phase: calls of the door beside its commands, the most of four",
+            "at most",
+            20,
+            shops[few].most,
+            unit="calls",
+        )
         what = f"with {many:,} files in the repository and as many in the data folder: to {few}"
         for phase, how in _PHASES.items():
             yield Measure(f"a phase {how}, {what}", "at most", 2, _ratio(found, phase, many, few))
@@ -43,6 +50,7 @@ def run(plan: Plan) -> Iterator[Line]:
         for kind in ("read", "write"):
             text = f"a {kind} within the limits of a contract, {what}"
             yield Measure(text, "at most", 1.25, _ratio(calls, kind, many, few))
+    yield from _other_tasks(plan.size(_TASKS, 30), rounds)
     yield from _runner(rounds)
 
 
@@ -59,7 +67,10 @@ class _Place:
         self._shop = Shop(self._lab, with_git=True)
         self._number, self.most = 0, 0
         for number in range(files):
-            for name in (f"repos/shop/src/{number % 100}/{number}.py", f"tasks/task-0/notes/{number % 100}/{number}.md"):
+            for name in (
+                f"repos/shop/src/{number % 100}/{number}.py",
+                f"tasks/task-0/notes/{number % 100}/{number}.md",
+            ):
                 self._lab.write(name, f"# {number}\n", system=False)
         git(self._shop.repository, "add", ".")
         git(self._shop.repository, "commit", "-q", "-m", "files")
@@ -86,6 +97,17 @@ class _Place:
         assert isinstance(ran, Ok), ran
         self.most = max(self.most, listening.most)
         return listening.seconds
+
+    def add_tasks(self, count: int) -> None:
+        """Run a task, and put copies of its parts into the shared files, as of *count* tasks that have ended."""
+        self.run_task()
+        root, own = self._lab.path, f"task-{self._number + 1}"
+        states, metrics = root / "shared/pipeline-state.yaml", root / "metrics/pipeline.jsonl"
+        head, row = states.read_text().split("tasks:\n")
+        names = [f"old-{number}" for number in range(count)]
+        states.write_text(f"{head}tasks:\n{''.join(row.replace(own, name) for name in names)}")
+        lines = metrics.read_text()
+        metrics.write_text("".join(lines.replace(own, name) for name in names))
 
     def call_in_branch(self) -> dict[str, float]:
         """Read a scope and write a file inside a branch with limits; return the CPU seconds of each."""
@@ -129,6 +151,18 @@ class _PhaseClock:
             self.seconds[said["phase"]] = self.seconds.get(said["phase"], 0.0) + now - self._begun
             self._begun = now
             self.most, self._calls = max(self.most, self._calls), 0
+
+
+def _other_tasks(many: int, rounds: int) -> Iterator[Line]:
+    """Run tasks in a workspace that had many tasks before, and in one that had few."""
+    few = min(_FEW_TASKS, many // 2)
+    with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
+        places = {name: _Place(Path(folder) / str(name), 1) for name in (few, many)}
+        for count, place in places.items():
+            place.add_tasks(count)
+        found = [{name: each.run_task() for name, each in places.items()} for _ in range(rounds)]
+    what = f"a phase without git, after {many:,} other tasks: to after {few}"
+    yield Measure(what, "at most", 1.25, _ratio(found, "outline", many, few))
 
 
 # --- the runner's own work --------------------------------------------------------------------------------------------
