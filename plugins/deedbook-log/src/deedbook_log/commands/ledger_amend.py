@@ -6,9 +6,10 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, principal_option, read_json
-from deedbook.cli.output import format_error, message, report_error
+from deedbook.cli.output import data_command, format_error, message, report_error
 
 
+@data_command
 @click.command("amend")
 @click.argument("session", shell_complete=completing.sessions)
 @click.argument("seq", type=click.IntRange(min=0))

@@ -6,7 +6,7 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, principal_option
-from deedbook.cli.output import format_error, message, report_error, say
+from deedbook.cli.output import data_command, format_error, message, report_error, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deedbook_log.corrections.erasing import Copy, ErasureResult
 
 
+@data_command
 @click.command("erase")
 @click.argument("session", shell_complete=completing.sessions)
 @click.option("--event", "seq", type=click.IntRange(min=0), metavar="SEQ", help="Only the sealed values of this event.")

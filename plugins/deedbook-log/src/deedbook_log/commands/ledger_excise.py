@@ -4,9 +4,10 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, principal_option
-from deedbook.cli.output import format_error, message, report_error, say
+from deedbook.cli.output import data_command, format_error, message, report_error, say
 
 
+@data_command
 @click.command("excise")
 @click.argument("session", shell_complete=completing.sessions)
 @click.argument("seq", type=click.IntRange(min=0))

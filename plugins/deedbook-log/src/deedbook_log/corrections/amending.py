@@ -7,17 +7,17 @@ import attrs
 
 from deedbook.contract import Event, Object
 from deedbook.format import events
-from deedbook.format.amendments import TYPE, Amendments, AmendmentsFold, InvalidPatch, apply_patch, value_at
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import LedgerError, fault
 from deedbook.format.families import schema_of
-from deedbook.format.folds import fold
+from deedbook.format.folds import AMENDED, fold
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas
 from deedbook.format.sealed import digests_in
 from deedbook.maintenance.opening import OpenLedger, open_ledger
 from deedbook.workspace.site import Site
+from deedbook_audit.amendments import Amendments, AmendmentsFold, InvalidPatch, apply_patch, value_at
 
 REFUSED: Final = ("ledger.", "payload.")
 """Families of events that cannot be amended: they record changes of the ledger itself."""
@@ -29,7 +29,7 @@ def amend(site: Site, schemas: Schemas, name: str, seq: int, patch: Sequence[Obj
     *patch* has the form of ``event.amended``. Raises `LedgerError`: ``AMEND_REFUSED`` if it does not fit the event, or
     the result violates the event's type, and as `open_ledger` does.
     """
-    sealing = attrs.evolve(site, seal=(*site.seal, f"{TYPE}/patch/*/value"))
+    sealing = attrs.evolve(site, seal=(*site.seal, f"{AMENDED}/patch/*/value"))
     with open_ledger(site, name, by, site.sealer()) as ledger:
         line = ledger.line(seq)
         told = fold(AmendmentsFold(), read(ledger.folder))
@@ -42,7 +42,7 @@ def amend(site: Site, schemas: Schemas, name: str, seq: int, patch: Sequence[Obj
 
 def _append(ledger: OpenLedger, line: events.Line, patch: Sequence[Object], reason: str) -> int:
     said: dict[str, Any] = {"seq": line.seq, "hash": line.envelope_hash, "patch": list(patch)}
-    return ledger.append_events({TYPE: [said]}, reason)
+    return ledger.append_events({AMENDED: [said]}, reason)
 
 
 def _check(site: Site, schemas: Schemas, told: Amendments, event: Event, patch: Sequence[Object]) -> bool:

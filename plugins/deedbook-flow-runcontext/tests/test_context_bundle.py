@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from deedbook.contract import Event
 from deedbook.format import canonical, events
-from deedbook.format.context import ContextFold, Recorder, RunContext, load, save
+from deedbook.format.context import ContextFold, Recorder, RunContext
 from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.folds import fold
+from deedbook_flow_runcontext.ledger_contexts import load, save
 
 SESSION = "s-context"
 TS = "2026-01-01T00:00:00.000Z"

@@ -5,14 +5,13 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from deedbook.charter.changes import compare
+from deedbook.charter.difference import Difference
 from deedbook.policy.conditions import as_list
 from deedbook.policy.fitting import named_tags
 from deedbook.policy.gates import ASKING
 from deedbook.policy.kinds import KINDS
 from deedbook.workspace.declarations import PackSource
-
-from .changes import compare
-from .difference import Difference
 
 Entry: TypeAlias = Mapping[str, Any]
 

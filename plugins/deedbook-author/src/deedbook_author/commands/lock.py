@@ -1,18 +1,21 @@
-"""``deedbook lock``: compile the charter, compare it, and pin it."""
+"""Compile the charter, show what changed, and pin it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from .common import GlobalOptions, describe_changes, json_option, profile_option, report_set_aside
-from .output import as_json, message, say
+from deedbook.cli.common import GlobalOptions, describe_changes, json_option, profile_option, report_set_aside
+from deedbook.cli.output import as_json, data_command, message, say
 
 if TYPE_CHECKING:
     from deedbook.charter.difference import Difference
     from deedbook.charter.locks import ActiveCharter
     from deedbook.workspace.declarations import PackSource
 
+SECTION: Final = "Workspace"
 
+
+@data_command
 @click.command("lock")
 @click.option("--editable", is_flag=True, help="Accept plugins that are installed in place.")
 @click.option("--no-servers", is_flag=True, help="Do not list the tools of MCP servers again.")
@@ -26,17 +29,16 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     First, the tools of MCP servers are listed again and changes are shown.
     """
     from deedbook.charter.locks import lock
-    from deedbook.charter.pack_effects import pack_effect
-    from deedbook.charter.policies import lint_policies_here
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
     from deedbook.format.release import VERSION
     from deedbook.format.terminal import plain
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
-    from deedbook.policy.fitting import find_unguarded, find_unmatched
     from deedbook.workspace.lockfile import LOCK
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_author.pack_effects import pack_effect
+    from deedbook_author.policy_coverage import find_unguarded, find_unmatched, lint_policies_here
 
     if not no_servers and not _check_servers(options.workspace, yes=yes):
         message("nothing was pinned")
@@ -73,10 +75,9 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
 
 def _check_servers(workspace: str, *, yes: bool) -> bool:
     """List the tools of the MCP servers again; return whether changes are accepted."""
+    from deedbook.cli.common import survey
     from deedbook.plugins.features import Features
     from deedbook.plugins.plugins import discover
-
-    from .common import survey
 
     found = survey(workspace)
     return Features(discover(), found.sections).all("before_lock", workspace=found, yes=yes)

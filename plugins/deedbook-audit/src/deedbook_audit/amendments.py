@@ -9,8 +9,8 @@ import attrs
 
 from deedbook.contract import Event, Object
 from deedbook.contract.pointers import InvalidPointerError, get_member, split_pointer
+from deedbook.format.folds import AMENDED
 
-TYPE: Final = "event.amended"
 _NOTHING: Final = object()
 
 
@@ -108,6 +108,6 @@ class AmendmentsFold:
     def step(self, state: Amendments, event: Event) -> Amendments:
         """Add *event* if it is an amendment; only a later event can amend an event."""
         seq = event.payload.get("seq")
-        if event.type == TYPE and type(seq) is int and seq < event.seq:
+        if event.type == AMENDED and type(seq) is int and seq < event.seq:
             state.events.setdefault(seq, []).append(event)
         return state
