@@ -36,6 +36,7 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "cards": "opening a workspace of 500 agents with cards, beside one without, and finding agents by their cards",
         "cycles": "a cycle of 8 phases and 24 passes of personas, beside the bare passes",
         "workers": "programs asked while they are kept, or run once, beside starting them",
+        "pipelines": "phases of a pipeline beside their calls alone, and with many files beside with few",
         "sandbox": "a program in the sandbox, beside the same program under the supervisor alone",
         "routing": "ranking 10,000 abilities for a prompt, beside one search of their texts",
         "compiling": "compiling a task against 1,000 skills, beside a choice among ten; validating 10,000 steps",

@@ -20,7 +20,7 @@ from benchmarks.workspaces import ARGS, session
 ROOT = Path(__file__).parents[1]
 CHEAP = (
     "hashing", "validation", "dispatch", "calls", "policies", "durable", "rejudging", "abilities", "workers", "routing",
-    "compiling", "runs", "bridge", "checkpoints", "workflows", "cycles", "sandbox", "cards",
+    "compiling", "runs", "bridge", "checkpoints", "workflows", "cycles", "sandbox", "cards", "pipelines",
 )  # fmt: skip
 """What runs in its quick form here; the others start servers or many interpreters."""
 

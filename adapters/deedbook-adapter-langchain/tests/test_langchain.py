@@ -69,7 +69,7 @@ class TestContract(AdapterContract):
     retry_error = ToolException
 
     def agent(self, governed, tools, turns):
-        model = fake(turns, self.asked.count)
+        model = fake(turns, self.requests.count)
         return create_agent(model, [tool(each) for each in tools.values()], middleware=[govern(governed)])
 
     def team(self, governed, tools, turns):

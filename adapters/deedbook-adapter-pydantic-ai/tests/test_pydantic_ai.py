@@ -47,7 +47,7 @@ class TestContract(AdapterContract):
     retry_error = ModelRetry
 
     def agent(self, governed, tools, turns):
-        return Agent(fake(turns, self.asked.count), tools=list(tools.values()), capabilities=[govern(governed)])
+        return Agent(fake(turns, self.requests.count), tools=list(tools.values()), capabilities=[govern(governed)])
 
     def team(self, governed, tools, turns):
         inner = self.agent(governed, tools, turns)

@@ -127,7 +127,7 @@ def _own_model(client: str, document: Mapping[str, Any]) -> frozenset[str]:
     """Return the ability for models that a client asks itself: it needs no exposure, and policies decide about it."""
     own = f"{client}/{OWN_MODEL}"
     entry = document["abilities"].get(own)
-    is_own = entry is not None and entry["kind"] == "model" and list(entry["plugin"]) == ["tool", EXTERNAL]
+    is_own = entry is not None and entry["kind"] == "model" and list(entry["plugin"] or ()) == ["tool", EXTERNAL]
     return frozenset([own]) if is_own else frozenset()
 
 

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,48 @@ def test_run_with_agents_as_processes_merges_the_change(processes, lab):
     assert processes.asked() == ["outliner", "builder", "builder", "checker"]
     asked = [each.payload["args"]["task"]["agent"] for each in lab.all("tool.call") if "task" in each.payload["args"]]
     assert set(asked) == set(AGENTS)
+
+
+TESTS = """
+import json, pathlib
+good = pathlib.Path("shop.py").read_text() == "LIMIT = 2\\n"
+counts = dict(passed=int(good), failed=int(not good), exit_code=int(not good))
+print(json.dumps(dict(schema_version="v1", unit_id="unit-001", **counts)))
+"""
+
+
+@pytest.fixture
+def executor(processes):
+    """Run the programs of the pipeline in the process of an executor."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        place = f"{folder}/socket"
+        processes.lab.settings(abilities={"swe/tests": {
+            "summary": "Run the tests.", "handler": {"tool": "sandbox"}, "effects": "none",
+            "with": {"argv": ["python3", "-c", TESTS], "code": "{code}", "output": "json", "executor": place},
+            "schema_in": {
+                "type": "object", "required": ["code"], "properties": {"code": {"type": "string"}, "tests": True},
+            },
+            "schema_out": True,
+        }})  # fmt: skip
+        command = [sys.executable, "-m", "deedbook_tool_sandbox.executor", place]
+        started = subprocess.Popen(command, env={"PATH": os.environ["PATH"]}, cwd="/")
+        until = time.monotonic() + 60
+        while not Path(place).exists():
+            assert started.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        yield processes
+        started.terminate()
+        assert started.wait(60) == 0
+
+
+def test_run_with_agents_and_executor_as_processes_merges_the_change(executor, lab):
+    found = executor.run()
+    assert found.value.state == "COMPLETED", found
+    assert git(executor.repository, "log", "--format=%s").split("\n")[0] == f"merge: {TASK['title']}"
+    results = [each.payload["result"] for each in lab.all("tool.result") if "limits" in str(each.payload)]
+    assert results
+    assert all(each["limits"]["network"] == "namespace" for each in results)
 
 
 def test_each_agent_gets_its_own_inbox_only(processes):

@@ -223,6 +223,17 @@ def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own()
     assert services["planner-agent"]["volumes"] == ["./shared/inbox/planner-agent:/inbox/planner-agent"]
 
 
+def test_executor_may_make_its_socket_and_serves_the_user_of_the_runner():
+    made = build_compose(Layout(agents=[], data="."))
+    runner, executor = made["services"]["pipeline-runner"], made["services"]["executor"]
+    *_, place, option, peer = executor["command"]
+    assert (option, peer) == ("--peer", runner["user"].rpartition(":$")[0])
+    folder = place.rpartition("/")[0]
+    assert executor["volumes"] == [f"executor:{folder}"]
+    assert executor["volumes"][0] in runner["volumes"]
+    assert f"uid={executor['user'].partition(':')[0]}," in made["volumes"]["executor"]["driver_opts"]["o"]
+
+
 def test_compose_file_is_printed_for_the_pipeline_of_the_workspace(tmp_path):
     place = copy_workspace("small", tmp_path / "work")
     shown = CliRunner().invoke(program, ["-C", str(place), "swe", "compose"], obj=GlobalOptions())

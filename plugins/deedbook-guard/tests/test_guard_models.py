@@ -131,6 +131,24 @@ def test_budget_counts_the_tokens_of_a_program(shop):
 CHANGE = 's/.*/{"decision":"transform","args":VALUE}/'
 
 
+def test_account_and_statistics_count_what_programs_used(shop):
+    """An account counts over conversations; `stats` shows the tokens of the program's model."""
+    prices = "{shop/model: {input_per_million: 10, output_per_million: 100}}"
+    governed = shop(
+        "  money: {kind: budget, match: {kind: model}, per: principal, account: m, every: month,"
+        f" limits: {{cost_usd: 0.001}}, prices: {prices}, assume: {{output_tokens: 1}}}}\n"
+    )
+    with governed.conversation() as first:
+        first.ask_model(REQUEST, lambda _: answer())
+    with governed.conversation() as second, pytest.raises(CallDenied, match=r"0\.00023"):
+        second.ask_model({**REQUEST, "max_tokens": 100}, lambda _: answer())
+    governed.close()
+    ran = CliRunner().invoke(program, ["-C", str(governed.workspace), "stats", "--json"], obj=GlobalOptions())
+    (row,) = json.loads(ran.output)["models"]
+    names = ("provider", "model", "input_tokens", "output_tokens")
+    assert [row[name] for name in names] == ["[unknown]", "small-1", 3, 2]
+
+
 def changing(event, value, rewrites):
     """Return a hook that puts *value* in place of a request or an answer."""
     script = CHANGE.replace("VALUE", json.dumps(value).replace("/", "."))

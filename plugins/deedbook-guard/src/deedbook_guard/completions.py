@@ -116,19 +116,19 @@ def text_of(content: Any) -> str:
     return dumps(as_json(content), ensure_ascii=False)
 
 
-def estimate_usage(asked: Mapping[str, Any], answered: JsonObject) -> tuple[JsonObject, list[str]]:
+def estimate_usage(question: Mapping[str, Any], answer: JsonObject) -> tuple[JsonObject, list[str]]:
     """Return the answer with complete usage, and the counts that are estimated since the framework shows none.
 
     The estimate is one token for four bytes of text, as that of the providers.
     """
-    counted = dict(answered.get("usage") or {})
+    counted = dict(answer.get("usage") or {})
     missing = [name for name in _COUNTS if name not in counted]
     if "input_tokens" in missing:
-        counted["input_tokens"] = _estimate("".join(each["content"] for each in asked["messages"]))
+        counted["input_tokens"] = _estimate("".join(each["content"] for each in question["messages"]))
     if "output_tokens" in missing:
-        calls = answered.get("tool_calls")
-        counted["output_tokens"] = _estimate(f"{answered.get('text')}{dumps(calls) if calls else ''}")
-    return ({**answered, "usage": counted} if missing else answered), missing
+        calls = answer.get("tool_calls")
+        counted["output_tokens"] = _estimate(f"{answer.get('text')}{dumps(calls) if calls else ''}")
+    return ({**answer, "usage": counted} if missing else answer), missing
 
 
 def _part_text(part: Any) -> str:

@@ -233,6 +233,11 @@ class Conversation:
             outcome = Outcome("cancelled", error=fault("CANCELLED", f"{name} was cancelled: {describe(problem)}"))
         self.session.after(permit.ticket, outcome)
 
+    def abandon(self, permit: Permit, why: str) -> None:
+        """Record that the outcome of a call that began is not known, because of *why*."""
+        lost = fault("OUTCOME_UNKNOWN", f"{permit.ticket.bound.id} was begun and its outcome is not known: {why}")
+        self.session.after(permit.ticket, Outcome("unknown", error=lost))
+
     def note(self, event: str, said: Mapping[str, Any]) -> None:
         """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``)."""
         self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})

@@ -54,9 +54,12 @@ def recorded_result(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return *value* as its JSON type itself: the ledger takes no subclasses of text and numbers."""
-    for kind, plain in ((str, str.__str__), (int, int.__int__), (float, float.__float__)):
-        if isinstance(value, kind) and not isinstance(value, bool):
-            return plain(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
     return value
 
 

@@ -84,7 +84,7 @@ class Effects:
         return {"send": send, "drop": drop}
 
 
-class Asked:
+class RequestCount:
     """How often the fake models of a test were asked; the model itself counts."""
 
     def __init__(self) -> None:
@@ -111,8 +111,8 @@ class AdapterContract(ABC):
     """The exception of a tool that makes the framework ask the model for another attempt."""
     failed_model: ClassVar[str] = "failed"
     """The outcome of a request whose model raises: ``unknown`` where the framework tells nobody."""
-    asked: Asked
-    """The count of requests, which the fake model has to make with `Asked.count`."""
+    requests: RequestCount
+    """The count of requests, which the fake model makes with `RequestCount.count`."""
 
     @abstractmethod
     def agent(self, governed: Guard, tools: Mapping[str, Callable[..., Any]], turns: Sequence[Turn]) -> Any:
@@ -138,10 +138,10 @@ class AdapterContract(ABC):
         return Effects()
 
     @pytest.fixture(autouse=True)
-    def counted(self) -> Asked:
+    def request_count(self) -> RequestCount:
         """Give every test its own count of requests to models."""
-        self.asked = Asked()
-        return self.asked
+        self.requests = RequestCount()
+        return self.requests
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Path:
@@ -256,7 +256,7 @@ class AdapterContract(ABC):
 
     @pytest.mark.parametrize("way", ["run", "stream"])
     def test_each_request_to_a_model_is_recorded_with_its_answer_and_usage(
-        self, governed: Guard, effects: Effects, counted: Asked, way: str
+        self, governed: Guard, effects: Effects, request_count: RequestCount, way: str
     ) -> None:
         """The ledger has as many requests as the model got, each with what the tools told it and what it used."""
         agent = self.agent(governed, effects.tools(), [[("send", {"text": "a"})], [("drop", {"text": "b"})]])
@@ -264,7 +264,7 @@ class AdapterContract(ABC):
         found = _events(governed)
         requests = [event for event in found if event.type == "llm.request"]
         answers = {event.parent: event.payload["response"] for event in found if event.type == "llm.response"}
-        assert len(requests) == counted.times == 3
+        assert len(requests) == request_count.times == 3
         assert {event.span for event in requests} == set(answers)
         assert all(answer["usage"].keys() >= {"input_tokens", "output_tokens"} for answer in answers.values())
         first, second, third = (answers[event.span] for event in requests)
@@ -278,7 +278,7 @@ class AdapterContract(ABC):
 
     @pytest.mark.parametrize("way", ["run", "stream"])
     def test_gate_that_crashes_lets_no_model_be_asked(
-        self, governed: Guard, effects: Effects, counted: Asked, monkeypatch: pytest.MonkeyPatch, way: str
+        self, governed: Guard, effects: Effects, request_count: RequestCount, monkeypatch: pytest.MonkeyPatch, way: str
     ) -> None:
         """A fault in the adapter or the guard is no permission for a request either."""
 
@@ -288,12 +288,12 @@ class AdapterContract(ABC):
         monkeypatch.setattr(Conversation, "before_model", crash)
         monkeypatch.setattr(Conversation, "abefore_model", crash)
         self._try(self.agent(governed, effects.tools(), [[("send", {"text": "a"})]]), way)
-        assert counted.times == 0
+        assert request_count.times == 0
         assert _calls(governed, effects) == {}
 
     @pytest.mark.parametrize("way", ["run", "stream"])
     def test_denied_request_reaches_no_model(
-        self, place: Path, opened: list[Guard], effects: Effects, counted: Asked, way: str
+        self, place: Path, opened: list[Guard], effects: Effects, request_count: RequestCount, way: str
     ) -> None:
         """The run ends, and says why."""
         text = _WORKSPACE.format(enforcement="enforce").replace("    rules:\n", f"    rules:\n{_NO_MODEL}")
@@ -302,17 +302,19 @@ class AdapterContract(ABC):
         agent = self.agent(opened[-1], effects.tools(), [[("send", {"text": "a"})]])
         with pytest.raises(Exception, match="no model is asked"):
             asyncio.run(self.run(agent) if way == "run" else self.stream(agent))
-        assert counted.times == 0
+        assert request_count.times == 0
         assert _calls(opened[-1], effects) == {"tool.denied": 1}
 
-    def test_model_that_fails_leaves_no_open_request(self, governed: Guard, effects: Effects, counted: Asked) -> None:
+    def test_model_that_fails_leaves_no_open_request(
+        self, governed: Guard, effects: Effects, request_count: RequestCount
+    ) -> None:
         """The failure is recorded as the outcome of the request."""
-        counted.failure = RuntimeError("the model is down")
+        request_count.failure = RuntimeError("the model is down")
         agent = self.agent(governed, effects.tools(), [[("send", {"text": "a"})]])
         with pytest.raises(Exception, match="the model is down"):
             asyncio.run(self.run(agent))
         found = [event for event in _events(governed) if event.type.startswith("llm.")]
-        assert [event.type for event in found] == ["llm.request", "llm.error"] * counted.times
+        assert [event.type for event in found] == ["llm.request", "llm.error"] * request_count.times
         assert {event.payload["outcome"] for event in found[1::2]} == {self.failed_model}
 
     # --- observing ----------------------------------------------------------------------------------------------------

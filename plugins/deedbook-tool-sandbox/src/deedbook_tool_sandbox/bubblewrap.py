@@ -52,7 +52,7 @@ class Bubblewrap:
 
     def arguments(self) -> dict[str, str]:
         """Return the arguments of the launcher."""
-        return {"bwrap": self.program, "bwrap_home": self.home, "python": self.python}
+        return {"bwrap": self.program, "bwrap_home": self.home, "python": self.python, "programs": self.programs}
 
 
 def _find_program(*, degraded: bool) -> tuple[str, str]:

@@ -38,7 +38,7 @@ def check_sandbox(*, needed: bool) -> Iterator[Check]:
         return
     yield Check(_NAME, "ok", f"{_version(found)} at {found.program}")
     try:
-        report = _try(found)
+        report = try_sandbox(found)
     except Failed as problem:
         yield Check(_NAME, bad, str(problem), _remedy())
         return
@@ -55,7 +55,7 @@ def _version(found: Bubblewrap) -> str:
     return ran.stdout.decode(errors="replace").strip() or "bubblewrap of an unknown version"
 
 
-def _try(found: Bubblewrap) -> Report:
+def try_sandbox(found: Bubblewrap) -> Report:
     """Run ``true`` in a sandbox with the default limits; raises `Failed`."""
     launchers = Launchers(launcher_arguments(found, DEFAULTS, degraded=False))
     with Workers() as workers:

@@ -18,5 +18,6 @@ class SandboxCheck:
         """Return the checks of the sandbox."""
         from .doctor import check_sandbox
 
-        used = any(ability.handler.get("tool") == "sandbox" for ability in workspace.abilities.values())
+        sandboxed = [each for each in workspace.abilities.values() if each.handler.get("tool") == "sandbox"]
+        used = any("executor" not in each.settings for each in sandboxed)
         return check_sandbox(needed=used)

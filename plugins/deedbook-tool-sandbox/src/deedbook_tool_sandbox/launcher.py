@@ -207,6 +207,7 @@ class Launcher:
                 task = Task()
             except EOFError:
                 return
+            task.env[b"PATH"] = os.fsencode(self.settings["programs"]) + b":" + task.env.get(b"PATH", b"/usr/bin:/bin")
             run = Run(self, confinement, task)
             run.start()
             run.watch()

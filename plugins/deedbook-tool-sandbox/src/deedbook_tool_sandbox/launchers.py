@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from deedbook.contract import Failed, RunningProgram
 
 Start: TypeAlias = Callable[[Sequence[str]], RunningProgram]
-"""Starts a program and returns its pipes: `Host.keep`."""
+"""Starts a launcher by its command and returns its pipes: `Host.keep`, or what lets an executor start it."""
 SIZE: Final = struct.Struct("!Q")
 """The number of bytes that follow."""
 _START: Final = "import sys; sys.path.append(sys.argv.pop(1)); from deedbook_tool_sandbox.launcher import main; main()"
@@ -83,12 +83,19 @@ class Launcher:
                 size = SIZE.size + SIZE.unpack_from(found)[0]
                 if size > limit:
                     raise LauncherLost("its report is too large")
+        try:
+            report = Report(bytes(found[SIZE.size :]))
+        except (ValueError, KeyError, struct.error):
+            raise LauncherLost("it sent something else than a report") from None
         self.used = True
-        return Report(bytes(found[SIZE.size :]))
+        return report
 
     def _read(self) -> bytes:
         """Return some of the report; raises `LauncherLost`."""
-        data = os.read(self._taken, _CHUNK)
+        try:
+            data = os.read(self._taken, _CHUNK)
+        except ConnectionError:
+            data = b""
         if not data:
             raise LauncherLost(self._program.complaint())
         return data
@@ -110,16 +117,20 @@ def _write(fd: int, data: memoryview) -> memoryview:
         return data[os.write(fd, data[:_CHUNK]) :]
     except BlockingIOError:
         return data
-    except BrokenPipeError:
+    except ConnectionError:
         return data[:0]
+
+
+def launcher_command(arguments: Sequence[str]) -> list[str]:
+    """Return the command that starts a launcher with *arguments*."""
+    return [sys.executable, "-I", "-S", "-c", _START, str(Path(__file__).parents[1]), *arguments]
 
 
 class Launchers:
     """The launchers with the same *arguments*: as many as there are calls at the same time."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        folder = str(Path(__file__).parents[1])
-        self._argv = [sys.executable, "-I", "-S", "-c", _START, folder, *arguments]
+        self._argv = launcher_command(arguments)
         self._lock = Lock()
         self._idle: list[Launcher] = []
         self._closed = False

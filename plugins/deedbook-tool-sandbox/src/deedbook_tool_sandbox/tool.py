@@ -1,17 +1,29 @@
 """``tool: sandbox``: one program with copies of files and without network; only its output comes back."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from deedbook.contract import AbilityDeclaration, Ctx, Failed, FolderEntry, HandlerSpec, Host, Json, Object
+from deedbook.contract import (
+    AbilityDeclaration,
+    Ctx,
+    Failed,
+    FolderEntry,
+    HandlerSpec,
+    Host,
+    Json,
+    Object,
+    RunningProgram,
+)
 from deedbook_tool_standard.command import command, command_faults, stdin_faults, stdin_of
 from deedbook_tool_standard.outputs import FORMS, beginning, diagnostic
 from deedbook_tool_standard.shapes import strict
 from deedbook_tool_standard.templates import misfits, parse
 
 from .bubblewrap import Bubblewrap
+from .executor_protocol import LIMITS, LauncherOrder
 from .launchers import SIZE, Launchers, Report
+from .remote import Executor
 
 MIB: Final = 1 << 20
 DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
@@ -43,6 +55,7 @@ _WHY: Final = MappingProxyType(
 _NAME: Final = r"[.]?[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _FOLDER: Object = {"type": "string", "minLength": 1, "description": "A folder below the roots; may have placeholders"}
 _WHOLE: Object = {"type": "integer", "minimum": 1}
+_SOCKET: Object = {"type": "string", "pattern": "^/", "maxLength": 107}
 _SETTINGS = strict(
     {
         "argv": {
@@ -89,11 +102,21 @@ _SETTINGS = strict(
         "statuses": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": 255}},
         "dashes": {"enum": ["allow", "refuse"]},
         "sandbox": {"enum": ["required", "degraded"]},
+        "executor": {
+            "description": "The socket of the executor that runs the program, if it is not run here",
+            "anyOf": [
+                _SOCKET,
+                strict({"path": _SOCKET, "user": {"type": "integer", "minimum": 0}}, optional=frozenset({"user"})),
+            ],
+        },
     },
     optional=frozenset(
-        {"code", "data", "stdin", "env", "environment", "outputs", "limits", "output", "statuses", "dashes", "sandbox"}
+        {
+            "code", "data", "stdin", "env", "environment", "outputs", "limits", "output", "statuses", "dashes",
+            "sandbox", "executor",
+        }
     ),
-)
+)  # fmt: skip
 
 
 def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
@@ -129,16 +152,25 @@ class Sandbox:
         self._limits = {**DEFAULTS, **settings.get("limits", {})}
         self._output: str = settings.get("output", "text")
         self._statuses = frozenset(settings.get("statuses", (0,)))
-        degraded = settings.get("sandbox") == "degraded"
-        found = Bubblewrap.find(settings.get("environment"), degraded=degraded)
         self._env = {
             **_ENVIRONMENT,
             **(_NO_COMPILED if "digest" in settings.get("environment", {}) else {}),
             **settings.get("env", {}),
         }
-        self._env["PATH"] = f"{found.programs}:{self._env['PATH']}"
-        self._arguments = launcher_arguments(found, self._limits, degraded=degraded)
-        self._key = "\0".join(["deedbook-tool-sandbox", *self._arguments])
+        self._key, self._arguments, self._start = self._choose_launcher(settings)
+
+    def _choose_launcher(self, settings: Object) -> tuple[str, list[str], Callable[[Sequence[str]], RunningProgram]]:
+        """Return a key for the launchers of this ability, their arguments, and what starts one."""
+        degraded, environment = settings.get("sandbox") == "degraded", settings.get("environment")
+        if "executor" not in settings:
+            arguments = launcher_arguments(
+                Bubblewrap.find(environment, degraded=degraded), self._limits, degraded=degraded
+            )
+            return "\0".join(["deedbook-tool-sandbox", *arguments]), arguments, self._host.keep
+        executor = Executor.parse(settings["executor"])
+        order = LauncherOrder({name: self._limits[name] for name in LIMITS}, environment, degraded)
+        key = f"deedbook-tool-sandbox\0{executor}\0{order}"
+        return key, [], lambda _: executor.start(order)
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:
         """Run; ``PROCESS_FAILED``, ``SANDBOX_LIMIT``, ``SANDBOX_REFUSED``, and what `deedbook.contract.Host` raises."""
@@ -146,7 +178,7 @@ class Sandbox:
         if seconds <= 0:
             raise Failed("TOOL_TIMEOUT", "the call was cancelled or its time is up; nothing was started")
         report = self._host.share(self._key, lambda: Launchers(self._arguments)).ask(
-            self._host.keep,
+            self._start,
             self._request(self._command.fill(args), args, seconds),
             seconds + _GRACE,
             (len(self._outputs) + 2) * self._limits["bytes"] + MIB,

@@ -1,12 +1,13 @@
 """Files that show people where tasks stand; pure. They are renderings of the record, and never read as state.
 
 Several tasks share some files. Each run writes the part of its own task and carries over the parts of others as they
-are. A part that somebody edited is found by its text, reported, and written again.
+are. A part that somebody edited is found by its text, reported, and written again. Of the tasks that have ended, these
+files have the last `MOST_ENDED`: a run reads and records them at each phase, so they must not grow with all tasks.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -14,8 +15,8 @@ import attrs
 from deedbook import Object
 from deedbook_flow_swe.definition import Definition
 
-from .state import AWAITING_HUMAN, DONE, PipelineState
-from .values import MalformedFile, read_value
+from .state import AWAITING_HUMAN, DONE, ENDS, PipelineState
+from .values import MalformedFile, read_object, read_value
 
 STATE: Final = "shared/pipeline-state.yaml"
 ROLLBACKS: Final = "shared/rollback-log.md"
@@ -29,6 +30,8 @@ _TITLES: Final[Mapping[str, str]] = {
     "overwritten.\nAnswer with `deedbook approvals` or `deedbook resume`.\n",
 }
 _NAME: Final = re.compile(r"## (\S+)")
+MOST_ENDED: Final = 20
+"""The most tasks in the shared files that have ended; `deedbook swe list` and `metrics` read all from the ledgers."""
 
 
 def meta_path(task: str) -> str:
@@ -86,12 +89,44 @@ class Parts:
 
 def render_shared(definition: Definition, task: str, parts: Parts, found: Mapping[str, str]) -> dict[str, str]:
     """Return the texts of the shared files with the *parts* of *task*; *found* are their present texts."""
+    rows = [each for each in _read_rows(found.get(STATE, "")) if each.get("task_id") != task]
+    old = _find_old(rows)
+    rows = [each for each in rows if each.get("task_id") not in old]
+    others = _Others(frozenset(str(each.get("task_id")) for each in rows), {task, *old})
     return {
-        STATE: _render_states(definition, task, parts.state, found.get(STATE, "")),
-        ROLLBACKS: _render_sections(ROLLBACKS, task, parts.rollbacks, found.get(ROLLBACKS, "")),
-        HUMAN: _render_sections(HUMAN, task, parts.waits, found.get(HUMAN, "")),
-        METRICS: _render_lines(task, parts.metrics, found.get(METRICS, "")),
+        STATE: _render_states(definition, [*rows, dict(parts.state)]),
+        ROLLBACKS: _render_sections(ROLLBACKS, task, parts.rollbacks, found.get(ROLLBACKS, ""), others),
+        HUMAN: _render_sections(HUMAN, task, parts.waits, found.get(HUMAN, ""), others),
+        METRICS: _render_lines(parts.metrics, found.get(METRICS, ""), others),
     }
+
+
+@attrs.frozen
+class _Others:
+    """The other tasks whose parts are carried over: those that have *rows*, and the last of any others not *left*.
+
+    A task without a row is in a page whose neighbour was edited or removed.
+    """
+
+    rows: frozenset[str]
+    left: Collection[str]
+
+    def choose(self, names: Iterable[str]) -> frozenset[str]:
+        """Return which of *names*, in their order, are carried over."""
+        strangers = dict.fromkeys(each for each in names if each not in self.rows and each not in self.left)
+        return self.rows | frozenset([*strangers][-MOST_ENDED:])
+
+
+def _find_old(rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the tasks of *rows* that have ended, without the last `MOST_ENDED`."""
+    ended = sorted((_last_time(each), str(each.get("task_id"))) for each in rows if each.get("state") in ENDS)
+    return frozenset(task for _, task in ended[: max(0, len(ended) - MOST_ENDED)])
+
+
+def _last_time(row: Mapping[str, Any]) -> str:
+    history = row.get("phase_history")
+    phases = [each for each in history if isinstance(each, dict)] if isinstance(history, list) else []
+    return max([str(row.get("phase_started") or ""), *(str(each.get("completed") or "") for each in phases)])
 
 
 def read_part(path: str, task: str, text: str) -> str:
@@ -102,10 +137,9 @@ def read_part(path: str, task: str, text: str) -> str:
 # --- pipeline-state.yaml ----------------------------------------------------------------------------------------------
 
 
-def _render_states(definition: Definition, task: str, row: Object, found: str) -> str:
-    rows = [each for each in _read_rows(found) if each.get("task_id") != task]
-    rows = sorted([*rows, dict(row)], key=lambda each: str(each.get("task_id")))
-    return render_yaml({"schema_version": "v1", "pipeline": definition.id, "tasks": rows})
+def _render_states(definition: Definition, rows: Sequence[Mapping[str, Any]]) -> str:
+    ordered = sorted(rows, key=lambda each: str(each.get("task_id")))
+    return render_yaml({"schema_version": "v1", "pipeline": definition.id, "tasks": ordered})
 
 
 def _read_rows(text: str) -> list[dict[str, Any]]:
@@ -131,8 +165,11 @@ def _sections(text: str) -> dict[str, str]:
     return {name[1]: body for name, body in named if name}
 
 
-def _render_sections(path: str, task: str, lines: Sequence[str], found: str) -> str:
-    sections = {name: body for name, body in _sections(found).items() if name != task}
+def _render_sections(path: str, task: str, lines: Sequence[str], found: str, others: _Others) -> str:
+    """Return the page with the section of *task*, and those of *others* that were *found*."""
+    there = _sections(found)
+    carried = others.choose(there)
+    sections = {name: body for name, body in there.items() if name in carried}
     if lines:
         sections[task] = f"## {task}\n\n" + "".join(f"- {_plain(each)}\n" for each in lines)
     bodies = "".join(f"\n{sections[name].rstrip()}\n" for name in sorted(sections))
@@ -150,21 +187,20 @@ def _plain(line: str) -> str:
 # --- pipeline.jsonl ---------------------------------------------------------------------------------------------------
 
 
-def _render_lines(task: str, lines: Sequence[str], found: str) -> str:
-    others = [line for line in found.splitlines() if line.strip() and not _is_of(task, line)]
-    return "".join(f"{line}\n" for line in [*others, *lines])
+def _render_lines(lines: Sequence[str], found: str, others: _Others) -> str:
+    there = [(_task_of(line), line) for line in found.splitlines() if line.strip()]
+    carried = others.choose(task for task, _ in there if task is not None)
+    kept = [line for task, line in there if task is None or task in carried]
+    return "".join(f"{line}\n" for line in [*kept, *lines])
 
 
-def _is_of(task: str, line: str) -> bool:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(row, dict) and row.get("task_id") == task
+def _task_of(line: str) -> str | None:
+    task = read_object(line).get("task_id")
+    return task if isinstance(task, str) else None
 
 
 def _read_lines(task: str, text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if _is_of(task, line))
+    return "\n".join(line for line in text.splitlines() if _task_of(line) == task)
 
 
 _READERS: Final[Mapping[str, Callable[[str, str], str]]] = {

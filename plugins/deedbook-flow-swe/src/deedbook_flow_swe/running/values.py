@@ -27,6 +27,15 @@ def read_value(path: str, text: str) -> Json:
         raise MalformedFile(f"{path}: {problem}") from None
 
 
+def read_object(text: str) -> dict[str, Any]:
+    """Return the JSON object that *text* is; an empty one if it is none."""
+    try:
+        found = canonical.parse(text)
+    except DeedbookError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _read(path: str, text: str) -> Json:
     raw = text.encode("utf-8", "surrogatepass")
     ending = path.rpartition(".")[2]

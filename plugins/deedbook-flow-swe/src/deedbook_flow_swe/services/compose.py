@@ -3,7 +3,8 @@
 See https://github.com/compose-spec/compose-spec.
 
 The runner alone has the workspace, the keys and a way out to the models. Each agent has its inbox and nothing else. The
-executor has the limits that the tool ``sandbox`` gives a program.
+executor has the limits that the tool ``sandbox`` gives a program. Its socket stands in a folder that it shares with the
+runner, and it serves the runner's user alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +12,21 @@ from typing import Any, Final
 
 import attrs
 
-from .inbox import INBOX
+from .places import INBOX
 
 EXECUTOR: Final = "executor"
 RUNNER: Final = "pipeline-runner"
 _SOCKETS: Final = "/run/executor"
 """Where the runner and the executor see the socket of the executor."""
-_USER: Final = "65534:65534"
+_NOBODY: Final = 65534
+_USER: Final = f"{_NOBODY}:{_NOBODY}"
+_RUNNER: Final = "${DEEDBOOK_UID:-0}"
+"""The user of the runner: the owner of the workspace."""
+_FOLDER_OF_SOCKET: Final[Mapping[str, Any]] = {
+    "driver": "local",
+    "driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": f"size=1m,uid={_NOBODY},gid={_NOBODY},mode=0755"},
+}
+"""A volume in which the executor may make its socket; a new volume belongs to root otherwise."""
 _CONFINED: Final[Mapping[str, Any]] = {
     "user": _USER,
     "read_only": True,
@@ -46,7 +55,7 @@ def build_compose(layout: Layout) -> dict[str, Any]:
         "name": "deedbook",
         "services": services,
         "networks": {"models": {"driver": "bridge"}},
-        "volumes": {EXECUTOR: {}},
+        "volumes": {EXECUTOR: dict(_FOLDER_OF_SOCKET)},
     }
 
 
@@ -58,6 +67,7 @@ def _inbox(layout: Layout, name: str) -> str:
 def _runner(layout: Layout) -> dict[str, Any]:
     return {
         "build": ".",
+        "user": f"{_RUNNER}:${{DEEDBOOK_GID:-0}}",
         "working_dir": "/workspace",
         "command": ["deedbook", "swe", "run", "--all"],
         "environment": {name: f"${{{name}:-}}" for name in sorted(layout.variables)},
@@ -80,7 +90,7 @@ def _agent(layout: Layout, agent: str) -> dict[str, Any]:
 def _executor() -> dict[str, Any]:
     return {
         "build": ".",
-        "command": ["python3", "-m", "deedbook_tool_sandbox.executor", f"{_SOCKETS}/socket"],
+        "command": ["python3", "-m", "deedbook_tool_sandbox.executor", f"{_SOCKETS}/socket", "--peer", _RUNNER],
         "volumes": [f"{EXECUTOR}:{_SOCKETS}"],
         "tmpfs": ["/tmp:size=256m", "/workspace:size=512m,uid=65534,gid=65534"],  # noqa: S108 - the container's own
         "cpus": 2.0,

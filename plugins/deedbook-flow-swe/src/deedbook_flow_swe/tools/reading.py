@@ -51,7 +51,7 @@ class SweRead(FileTool):
                 check_time(ctx)
                 file = read_text(self.host, path, left)
                 left -= file.bytes
-                files[path] = file.json()
+                files[path] = file.as_json()
             missing += [entry] if not found and index < len(wanted) else []
         return {"files": list(files.values()), "missing": missing}
 
@@ -60,9 +60,10 @@ class SweSlice(FileTool):
     """Read the code that a unit may see: ``{root, files, most_bytes, names?}`` to ``{files, left_out, bytes}``.
 
     *files* are globs below *root*, such as the files of a unit below its worktree. Paths in the result are relative to
-    *root*. The smaller files come first. With *names*, such as those of functions, each file gets an equal share of what
-    is left of *most_bytes*; an excerpt with the definitions of the names stands for a longer one, marked as ``excerpt``.
-    A file that does not fit, or is no text, is left out, and named with its reason: ``size`` or ``not_text``.
+    *root*. The smaller files come first. With *names*, such as those of functions, each file gets an equal share of
+    what is left of *most_bytes*; an excerpt with the definitions of the names stands for a longer one, marked as
+    ``excerpt``. A file that does not fit, or is no text, is left out, and named with its reason: ``size`` or
+    ``not_text``.
     """
 
     spec = HandlerSpec(
@@ -120,7 +121,7 @@ def _share(read: Sequence[TextFile], most: int, names: Sequence[str] | None) -> 
         )
         if text or not file.bytes:
             most -= len(text.encode())
-            found[file.path] = {**file.json(), "text": text, **({} if text == file.text else {"excerpt": True})}
+            found[file.path] = {**file.as_json(), "text": text, **({} if text == file.text else {"excerpt": True})}
     return found, most
 
 
