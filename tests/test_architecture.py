@@ -56,7 +56,8 @@ PURE = (
     "deedbook_inspect.observing.histograms", "deedbook_inspect.observing.providers",
     "deedbook_inspect.observing.prices", "deedbook_inspect.observing.tables", "deedbook_inspect.observing.times",
     "deedbook_memory.recall", "format.detectors", "deedbook_memory.entries", "format.schema_cost", "format.folds",
-    "format.families", "format.lint", "format.event_text", "contract.pointers", "deedbook_hook_standard.bm25",
+    "format.families", "format.lint", "format.event_text", "contract.pointers", "deedbook_audit.amendments",
+    "deedbook_hook_standard.bm25", "deedbook_inspect.event_summary",
     "deedbook_hook_standard.routes", "plugins.shape", "policy.commands", "policy.conditions",
     "contract.facts", "policy.fit", "policy.fitting", "policy.judge", "policy.kinds", "policy.match", "policy.zones",
 )  # fmt: skip

@@ -13,7 +13,7 @@ from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Prin
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
 from deedbook.policy.bound import EVERYTHING, Scope, event_names
-from deedbook.policy.fitting import find_unguarded, find_unmatched
+from deedbook_author.policy_coverage import find_unguarded, find_unmatched
 
 LOW = ".system/registry/low-level"
 MODELS = (

@@ -14,9 +14,9 @@ from deedbook.format.files import Folder
 from deedbook.format.reader import Follower, read
 from deedbook.kernel import open_kernel
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.maintenance.excising import excise
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_log.corrections.excising import excise
 from deedbook_serve.tasks.book import TaskBook
 
 ARGS = '{"text":"the code is 4711-0815"}'

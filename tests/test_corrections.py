@@ -12,18 +12,18 @@ from commandline import SCHEMAS, Place, starter
 from dying import deaths
 
 from deedbook.contract import Event
-from deedbook.format.amendments import AmendmentsFold, InvalidPatch, apply_patch
 from deedbook.format.files import Folder
 from deedbook.format.folds import fold
 from deedbook.format.reader import read
 from deedbook.kernel import open_kernel
-from deedbook.maintenance.erasing import erase
-from deedbook.maintenance.excising import excise
 from deedbook.maintenance.finishing import pending_cleanup
 from deedbook.maintenance.opening import open_ledger
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_audit.amendments import AmendmentsFold, InvalidPatch, apply_patch
 from deedbook_audit.verify import verify_file
+from deedbook_log.corrections.erasing import erase
+from deedbook_log.corrections.excising import excise
 
 SECRET = "the code is 4711-0815"
 ARGS = json.dumps({"text": SECRET})

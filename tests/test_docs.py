@@ -435,7 +435,7 @@ class Shell:
         for written, real in self.meant.items():
             command = re.sub(rf"\b{written[:4]}[0-9a-f]*\b", real, command)
         done = subprocess.run(  # noqa: PLW1510 - a denial has a status of its own
-            ["bash", "-c", f"exec 2>&1; {command}"], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=60
+            ["bash", "-c", f"exec 2>&1; {command}"], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=180
         )
         said = done.stdout.decode().replace(self.env["XDG_CONFIG_HOME"], ".config")
         assert re.fullmatch(as_pattern(shown), "".join(f"{masked(line)}\n" for line in said.splitlines())), said

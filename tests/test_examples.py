@@ -13,11 +13,13 @@ from test_docs import Shell, blocks, steps
 from deedbook_audit.verify import verify_file
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
+PLAYED = [path for path in EXAMPLES if path.name != "swe"]
+"""Those that are run here; `test_example_swe` runs the other one."""
 NEEDS = {"mcp-git": "mcp-server-git", "review-diff": "bandit"}
 """Examples that start a program: where it does not stand beside this Python, they are not run."""
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", PLAYED, ids=lambda path: path.name)
 def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
     program = NEEDS.get(example.name)
     if program and not which(program, path=Shell(tmp_path).env["PATH"]):

@@ -12,9 +12,9 @@ from ledgers import Book
 
 from deedbook.contract import Event
 from deedbook.format import canonical
-from deedbook.format.event_text import summary
 from deedbook.format.folds import MetricsFold, SnapshotFold, fold
 from deedbook.format.terminal import excerpt, plain, short
+from deedbook_inspect.event_summary import summary
 from deedbook_inspect.event_tree import TreeFold, transcript
 
 SEALED = {"$sealed": ledgers.HASH, "size": 12}

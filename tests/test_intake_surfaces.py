@@ -19,10 +19,10 @@ from commandline import SCHEMAS, Place, starter
 
 from deedbook.contract import Failed
 from deedbook.contract.lifecycle import NoAnswer
-from deedbook.format.context import load
 from deedbook.format.errors import DeedbookError
 from deedbook.programs import exchange
 from deedbook_audit.upcasting import envelope_1_0
+from deedbook_flow_runcontext.ledger_contexts import load
 from deedbook_provider_http import Trouble
 from deedbook_provider_http.exchange import read_json
 from deedbook_provider_http.names import Names

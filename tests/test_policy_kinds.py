@@ -5,10 +5,11 @@ import pytest
 import workshop
 from cases import for_each
 
-from deedbook.charter.policies import lint_own_policies, lint_policies, reachable_rules
+from deedbook.charter.policies import lint_policies
 from deedbook.contract import GateSpec, PolicyProblem
 from deedbook.format.errors import BindingError
 from deedbook.plugins.policy_kinds import installed_kinds
+from deedbook_author.policy_coverage import lint_own_policies, reachable_rules
 
 P = ".system/policies/p.yaml"
 BODY = "limit: 3\nrules:\n  - {then: allow, when: a and b}\n  - {then: deny}\n"

@@ -12,10 +12,10 @@ from deedbook.contract import Branch
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions
-from deedbook.maintenance.amending import amend
 from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_log.corrections.amending import amend
 
 REPORT = {"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
 

@@ -5,8 +5,8 @@ import pytest
 from deedbook import Err, Failed, allow, ask, deny
 from deedbook.contract import Decision, GateSpec, Subject, advisory
 from deedbook.format.errors import BindingError
-from deedbook.format.event_text import summary
 from deedbook.policy.subjects import answer_subject
+from deedbook_inspect.event_summary import summary
 
 FINDING = {
     "type": "object",

@@ -17,18 +17,28 @@ from langgraph.types import Command
 from deedbook import guard
 from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
+from deedbook_guard import CallDenied
 from deedbook_testing.adapters import AdapterContract
 
 
 class Fake(GenericFakeChatModel):
     """A model that answers with prepared messages, whatever tools it gets."""
 
+    count: Any = lambda: None
+
     def bind_tools(self, tools: Any, **_: Any) -> Any:
         return self
 
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        self.count()
+        return super()._generate(*args, **kwargs)
 
-def fake(turns):
-    """Return a model that answers with the calls of each turn, then with ``done``."""
+
+USAGE = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+
+
+def fake(turns, count=lambda: None):
+    """Return a model that answers with the calls of each turn, then with ``done``; it calls *count* when asked."""
     number = 0
     messages = []
     for turn in turns:
@@ -36,8 +46,8 @@ def fake(turns):
         for name, args in turn:
             number += 1
             calls.append({"name": name, "args": dict(args), "id": f"call-{number}", "type": "tool_call"})
-        messages.append(AIMessage(content="", tool_calls=calls))
-    return Fake(messages=iter([*messages, AIMessage(content="done")]))
+        messages.append(AIMessage(content="", tool_calls=calls, usage_metadata=USAGE))
+    return Fake(messages=iter([*messages, AIMessage(content="done", usage_metadata=USAGE)]), count=count)
 
 
 def tool(function):
@@ -59,7 +69,8 @@ class TestContract(AdapterContract):
     retry_error = ToolException
 
     def agent(self, governed, tools, turns):
-        return create_agent(fake(turns), [tool(each) for each in tools.values()], middleware=[govern(governed)])
+        model = fake(turns, self.requests.count)
+        return create_agent(model, [tool(each) for each in tools.values()], middleware=[govern(governed)])
 
     def team(self, governed, tools, turns):
         inner = self.agent(governed, tools, turns)
@@ -130,6 +141,40 @@ def test_call_that_needs_a_person_pauses_the_run(asking):
     state = agent.invoke(Command(resume=True), config)
     assert "NEEDS_HUMAN" in told(state)
     assert "tool.call" not in kinds(asking)
+
+
+def test_usage_and_system_prompt_are_recorded(asking):
+    agent = create_agent(fake([]), system_prompt="Be brief.", middleware=[govern(asking)])
+    agent.invoke({"messages": "go"})
+    asking.close()
+    (place,) = (asking.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
+    found = {event.type: event.payload for event in read(place)}
+    sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}]
+    assert found["llm.request"]["request"]["messages"] == sent
+    assert found["llm.response"]["response"]["usage"] == {"input_tokens": 7, "output_tokens": 3}
+
+
+def test_request_that_a_person_must_decide_stops_or_pauses_the_run(tmp_path):
+    (tmp_path / ".system").mkdir()
+    rule = "{match: {kind: model}, then: ask, reason: a person decides}"
+    text = f"""
+schema_version: v1
+agents: {{crew: {{kind: program}}}}
+policies: {{p: {{kind: rules, match: {{kind: model}}, rules: [{rule}], default: allow}}}}
+"""
+    (tmp_path / ".system/deedbook.yaml").write_text(text)
+    asked = []
+    with guard("crew", workspace=tmp_path) as governed:
+        agent = create_agent(fake([], lambda: asked.append(1)), middleware=[govern(governed)])
+        with pytest.raises(CallDenied, match="a person decides"):
+            agent.invoke({"messages": "go"})
+        pausing = create_agent(
+            fake([], lambda: asked.append(1)), middleware=[govern(governed, pause=True)], checkpointer=InMemorySaver()
+        )
+        state = pausing.invoke({"messages": "go"}, {"configurable": {"thread_id": "1"}})
+        (pause,) = state["__interrupt__"]
+        assert pause.value["approval"]
+    assert asked == []
 
 
 def test_version_that_is_not_tested_is_refused(asking, monkeypatch):

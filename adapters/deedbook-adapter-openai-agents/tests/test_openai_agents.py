@@ -1,11 +1,12 @@
 """The adapter for the OpenAI Agents SDK, with real agents and the SDK's scripted model."""
 
 import asyncio
+import gc
 import itertools
 import json
 
 import pytest
-from agents import Agent, RunConfig, Runner, ShellTool, function_tool
+from agents import Agent, RunConfig, Runner, ShellTool, Usage, function_tool
 from agents.testing import ScriptedModel, assistant_message, function_call
 from deedbook_adapter_openai_agents import govern
 
@@ -18,19 +19,36 @@ NO_TRACES = RunConfig(tracing_disabled=True)
 numbers = itertools.count()
 
 
-def fake(turns):
-    """Return a model that answers with the calls of each turn, then with ``done``."""
+class Fake(ScriptedModel):
+    """A model that answers with prepared items, and calls `count` when it is asked."""
+
+    count = staticmethod(lambda: None)
+
+    async def _next_resolved_step(self, call):
+        self.count()
+        return await super()._next_resolved_step(call)
+
+
+def fake(turns, count=lambda: None):
+    """Return a model that answers with the calls of each turn, then with ``done``; it calls *count* when asked."""
     calls = [[function_call(name, dict(args), call_id=f"c{next(numbers)}") for name, args in turn] for turn in turns]
-    return ScriptedModel([*calls, [assistant_message("done")]])
+    made = Fake([*calls, [assistant_message("done")]], default_usage=Usage(1, 7, output_tokens=3, total_tokens=10))
+    made.count = count
+    return made
 
 
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
     retry_error = ValueError
+    failed_model = "unknown"
 
     def agent(self, governed, tools, turns):
-        made = Agent(name="worker", model=fake(turns), tools=[function_tool(each) for each in tools.values()])
+        made = Agent(
+            name="worker",
+            model=fake(turns, self.requests.count),
+            tools=[function_tool(each) for each in tools.values()],
+        )
         return made, govern(governed, made)
 
     def team(self, governed, tools, turns):
@@ -97,6 +115,78 @@ def test_tool_added_later_stops_the_run(governed):
     with pytest.raises(Exception, match="not governed"):
         asyncio.run(Runner.run(agent, "go", hooks=hooks, run_config=NO_TRACES))
     assert done == []
+
+
+def events(governed):
+    governed.close()
+    (place,) = (governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
+    return list(read(place))
+
+
+def test_usage_and_instructions_are_recorded(governed):
+    agent = Agent(name="worker", instructions="Be brief.", model=fake([]))
+    asyncio.run(Runner.run(agent, "go", hooks=govern(governed, agent), run_config=NO_TRACES))
+    found = {event.type: event.payload for event in events(governed)}
+    sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}]
+    assert found["llm.request"]["request"]["messages"] == sent
+    assert found["llm.response"]["response"]["usage"] == {"input_tokens": 7, "output_tokens": 3}
+
+
+def test_request_of_a_run_that_is_over_is_closed_by_the_next_one(governed):
+    """The SDK calls no hook if a model fails, so the outcome is unknown."""
+    agent = Agent(name="worker", model=ScriptedModel([ValueError("down"), [assistant_message("done")]]))
+    hooks = govern(governed, agent)
+    with pytest.raises(ValueError, match="down"):
+        asyncio.run(Runner.run(agent, "go", hooks=hooks, run_config=NO_TRACES))
+    gc.collect()
+    asyncio.run(Runner.run(agent, "go", hooks=hooks, run_config=NO_TRACES))
+    kinds = [event.type for event in events(governed) if event.type.startswith("llm.")]
+    assert kinds == ["llm.request", "llm.error", "llm.request", "llm.response"]
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """Give the guard of a workspace that asks a person about every tool but `look`."""
+    (tmp_path / ".system").mkdir()
+    text = """
+schema_version: v1
+agents: {crew: {kind: program, unknown_tools: ask, tools: {look: {effects: read}}}}
+policies: {p: {kind: rules, rules: [{match: {abilities: [crew/look]}, then: allow}], default: ask}}
+"""
+    (tmp_path / ".system/deedbook.yaml").write_text(text)
+    with guard("crew", workspace=tmp_path) as made:
+        yield made
+
+
+def test_call_that_needs_a_person_pauses_the_run(asking):
+    """A resumed run is judged again: the SDK's own yes is no signed approval. Other calls of the answer run once."""
+    done = []
+
+    @function_tool
+    def look(text: str) -> str:
+        """Look."""
+        done.append(text)
+        return text
+
+    @function_tool
+    def act(text: str) -> str:
+        """Act."""
+        done.append(text)
+        return text
+
+    model = fake([[("look", {"text": "a"}), ("act", {"text": "b"})]])
+    agent = Agent(name="worker", model=model, tools=[look, act])
+    hooks = govern(asking, agent, pause=True)
+    ran = asyncio.run(Runner.run(agent, "go", hooks=hooks, run_config=NO_TRACES))
+    (item,) = ran.interruptions
+    assert hooks.pending[item.raw_item.call_id].approval
+    state = ran.to_state()
+    state.approve(item)
+    again = asyncio.run(Runner.run(agent, state, hooks=hooks, run_config=NO_TRACES))
+    assert "NEEDS_HUMAN" in told(again)
+    assert done == ["a"]
+    kinds = [event.type for event in events(asking) if event.type.startswith("tool.")]
+    assert kinds.count("tool.call") == kinds.count("tool.result") == 1
 
 
 def test_local_tool_that_is_no_function_is_refused(governed):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from deedbook_adapter_pydantic_ai import govern
 from pydantic_ai import Agent, DeferredToolRequests, ModelRetry
-from pydantic_ai.messages import ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ImageUrl, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from deedbook import guard
@@ -13,16 +13,18 @@ from deedbook.format.reader import read
 from deedbook_testing.adapters import AdapterContract
 
 
-def fake(turns):
-    """Return a model that answers with the calls of each turn, then with ``done``."""
+def fake(turns, count=lambda: None):
+    """Return a model that answers with the calls of each turn, then with ``done``; it calls *count* when asked."""
     left = [list(turn) for turn in turns]
 
     def answer(_messages, _info):
+        count()
         if not left:
             return ModelResponse(parts=[TextPart("done")])
         return ModelResponse(parts=[ToolCallPart(name, dict(args)) for name, args in left.pop(0)])
 
     async def stream(_messages, _info):
+        count()
         if not left:
             yield "done"
             return
@@ -45,7 +47,7 @@ class TestContract(AdapterContract):
     retry_error = ModelRetry
 
     def agent(self, governed, tools, turns):
-        return Agent(fake(turns), tools=list(tools.values()), capabilities=[govern(governed)])
+        return Agent(fake(turns, self.requests.count), tools=list(tools.values()), capabilities=[govern(governed)])
 
     def team(self, governed, tools, turns):
         inner = self.agent(governed, tools, turns)
@@ -100,12 +102,17 @@ def test_call_that_needs_a_person_pauses_the_run(asking):
     assert done == []
 
 
-def test_usage_of_the_model_is_recorded(asking):
-    asyncio.run(Agent(fake([]), capabilities=[govern(asking)]).run("go"))
+def test_instructions_and_prompt_are_in_the_request(asking):
+    agent = Agent(fake([]), instructions="Be brief.", capabilities=[govern(asking)])
+    asyncio.run(agent.run(["Look:", ImageUrl("https://example.com/a.png")], model_settings={"temperature": 0.5}))
     asking.close()
     (place,) = (asking.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
-    (said,) = [event.payload["said"] for event in read(place) if event.payload.get("event") == "ModelResponse"]
-    assert said["usage"]["output_tokens"] > 0
+    (asked,) = [event.payload["request"] for event in read(place) if event.type == "llm.request"]
+    assert asked["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Look:\n[image-url]"},
+    ]
+    assert asked["temperature"] == 0.5
 
 
 def test_version_that_is_not_tested_is_refused(asking, monkeypatch):

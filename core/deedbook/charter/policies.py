@@ -99,35 +99,9 @@ def lint_policies(
     ]
 
 
-def lint_own_policies(document: Entry, kinds: Kinds, sources: Mapping[str, PolicySource]) -> list[PolicyNote]:
-    """Return the notes on a workspace's own policies. Policies of a pack may be meant for other workspaces."""
-    found = lint_policies(document, kinds, sources)
-    return [each for each in found if each.policy not in sources or not sources[each.policy].origin.packed]
-
-
-def lint_policies_here(document: Entry, kinds: Kinds, sources: Mapping[str, PolicySource]) -> list[PolicyNote]:
-    """Return the notes on policies, without those on rules of packs that can decide about no ability here.
-
-    Such a rule may be meant for another workspace; `deedbook pack lint` checks it.
-    """
-    found = lint_policies(document, kinds, sources)
-    packed = {each.policy for each in found if each.policy in sources and sources[each.policy].origin.packed}
-    reached = {name: reachable_rules(document, kinds, name) for name in packed}
-    return [
-        each for each in found if each.rule is None or (rules := reached.get(each.policy)) is None or each.rule in rules
-    ]
-
-
 def find_ineffective_rules(document: Entry, kinds: Kinds) -> list[PolicyNote]:
     """Return the notes on rules of own policies that guard nothing. A place in a pack has the form ``label: path``."""
     return [each for each in lint_policies(document, kinds) if each.guards_nothing and ": " not in each.place]
-
-
-def reachable_rules(document: Entry, kinds: Kinds, policy: str) -> frozenset[int | None] | None:
-    """Return the rules that can decide (``None``: the default); ``None`` if the policy's kind cannot list them."""
-    entry = document["policies"][policy]
-    kind = kinds(entry["plugin"][1])
-    return kind.reachable(entry["settings"], Targets.of(document).of_policy(policy, entry)) if kind else None
 
 
 def _notes(

@@ -38,7 +38,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "call": "Use one ability through the door, in a session of its own.",
             "approvals": "Show what waits for a person; approve, deny, or run it.",
         },
-        "Workspace": {"lock": "Compile the charter, show what changed, and pin it."},
+        "Workspace": {},
         "Record": {"sessions": "List the sessions; `sessions close` ends an interrupted one."},
         "Proof": {
             "ledger": "Sign, import, correct and erase: what is done with ledgers.",

@@ -13,7 +13,6 @@ import attrs
 
 from deedbook.contract import Event, Object
 
-from .amendments import TYPE as AMENDED
 from .families import NOTHING_DECLARED, OUTCOMES, RUN_ENDS, DeclaredTypes
 
 __all__ = [
@@ -27,6 +26,8 @@ __all__ = [
 
 S = TypeVar("S")
 
+AMENDED: Final = "event.amended"
+"""The event that corrects the payload of an earlier one, which stays as it is."""
 NAMED_BY: Final[Mapping[str, str]] = MappingProxyType(
     {"tool": "tool_name", "llm": "ability", "flow": "flow", "memory": "ability"}
 )

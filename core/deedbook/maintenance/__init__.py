@@ -1,1 +1,1 @@
-"""The writers beside a session: closing dead sessions, import, amend, erase, excise."""
+"""The writers beside a session: closing dead sessions, finishing erasures and excisions, imports."""

@@ -1,16 +1,11 @@
-"""Notify features that lines were added to a finished ledger, or that a payload was removed from one."""
+"""Notify features that lines were added to a finished ledger."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from deedbook.charter.settings import CheckpointSettings
-from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault
+from deedbook.format.errors import DeedbookError, DomainError
 from deedbook.format.files import Folder
-from deedbook.format.schema import data_folder
 from deedbook.plugins.features import Features, Notices
-from deedbook.plugins.groups import FEATURE
-from deedbook.plugins.plugins import discover
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.site import Site
 
@@ -33,20 +28,3 @@ def notify_extended(workspace: Workspace, name: str, report: Callable[[DomainErr
     notices = Notices()
     notices.listen(lambda _, error: report(error))
     features.notify("ledger_extended", notices, workspace=workspace, name=name, report=report)
-
-
-def refuse_missing(state: Path) -> None:
-    """Raise `BindingError` if the state folder holds files of a feature that is not installed.
-
-    That feature would have to remove its copies of an excised payload.
-    """
-    catalogue = discover()
-    for name, known in canonical.decode((data_folder("known") / "features.json").read_bytes()).items():
-        if (state / known["folder"]).exists() and catalogue.get(FEATURE, name) is None:
-            why = f"the state folder has pages of {name}, which is not installed: pip install {known['distribution']}"
-            raise BindingError(fault("PLUGIN_MISSING", why))
-
-
-def renew_pages(workspace: Workspace, name: str) -> None:
-    """Let features render again what they rendered from the ledger *name*; raises the first error."""
-    Features.installed().demand("pages_renewed", workspace=workspace, name=name)

@@ -69,6 +69,8 @@ RUN_REFERENCE: Final[Object] = MappingProxyType(
 RUN_REFERENCE_DIGEST: Final = canonical.digest(canonical.encode(dict(RUN_REFERENCE)))
 EXTERNAL: Final = "elsewhere"
 """The tool plugin for effects that the caller performs itself, such as a coding agent's own tools."""
+OWN_MODEL: Final = "model"
+"""The name, under that of a client, of the ability for requests that the client sends to models itself."""
 EVERYTHING: Final = Scope("everything")
 DURABLE: Final = frozenset({"write", "irreversible"})
 """The effects whose intent must be durable first."""

@@ -13,7 +13,7 @@ from deedbook.format.errors import BindingError, fault, require_type
 from deedbook.format.schema import suggest
 
 from .bindings import Bindings
-from .bound import EVERYTHING, Caller, Scope
+from .bound import EVERYTHING, EXTERNAL, OWN_MODEL, Caller, Scope
 from .fitting import facts_of
 from .match import Match
 
@@ -120,7 +120,15 @@ def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
         id_: entry["kind"] for id_, entry in document["abilities"].items() if match.could_match(facts_of(id_, entry))
     }
     models = frozenset(id_ for id_, kind in fitting.items() if kind == "model")
-    return Scope(f"what is exposed to {name}", frozenset(fitting) - models, models)
+    return Scope(f"what is exposed to {name}", frozenset(fitting) - models, models | _own_model(name, document))
+
+
+def _own_model(client: str, document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the ability for models that a client asks itself: it needs no exposure, and policies decide about it."""
+    own = f"{client}/{OWN_MODEL}"
+    entry = document["abilities"].get(own)
+    is_own = entry is not None and entry["kind"] == "model" and list(entry["plugin"] or ()) == ["tool", EXTERNAL]
+    return frozenset([own]) if is_own else frozenset()
 
 
 def with_skill(caller: Caller, skill: str | None) -> Caller:

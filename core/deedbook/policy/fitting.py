@@ -4,16 +4,14 @@ A hook or a policy that an ability names runs at its every call. Others run wher
 match applies to all tools and flows if it is in ``deedbook.yaml``, and to nothing if it is a file of its own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from deedbook.contract.lifecycle import EVENTS
-
 from .charter_format import lists_rules
 from .conditions import as_list
-from .kinds import DEFAULT_KINDS, KINDS
+from .kinds import DEFAULT_KINDS
 from .match import AbilityFacts, Match
 
 
@@ -84,45 +82,3 @@ def rule_tags(entry: Mapping[str, Any]) -> tuple[frozenset[str], ...]:
     if not lists_rules(entry):
         return ()
     return tuple(tags_of(rule.get("match")) for rule in entry["settings"]["rules"])
-
-
-def find_unguarded(document: Mapping[str, Any]) -> list[str]:
-    """Return the tools and flows that no policy applies to: only scope, schema and hooks decide about them."""
-    policies = fittings(document, "policies")
-    return [
-        facts.id
-        for facts, entry in _abilities(document)
-        if KINDS[facts.kind].is_listed and not any(fit.fits(facts, entry["policies"]) for fit in policies)
-    ]
-
-
-def covers(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return for every policy of a charter the abilities that it applies to."""
-    abilities = list(_abilities(document))
-    return {
-        fit.name: [facts.id for facts, entry in abilities if fit.fits(facts, entry["policies"])]
-        for fit in fittings(document, "policies")
-    }
-
-
-def find_unmatched(document: Mapping[str, Any]) -> list[str]:
-    """Return the hooks of calls, and the policies, that apply to no ability and are never asked."""
-    abilities = list(_abilities(document))
-    hooks = [fit for fit in fittings(document, "hooks") if EVENTS[fit.entry["event"]].call]
-    named = [(f"hook {fit.name}", fit, _hook_names) for fit in hooks]
-    policies = [fit for fit in fittings(document, "policies") if judges_calls(fit.entry)]
-    named += [(f"policy {fit.name}", fit, _policy_names) for fit in policies]
-    return [what for what, fit, of in named if not any(fit.fits(facts, of(entry)) for facts, entry in abilities)]
-
-
-def _abilities(document: Mapping[str, Any]) -> Iterator[tuple[AbilityFacts, Mapping[str, Any]]]:
-    return ((facts_of(name, entry), entry) for name, entry in sorted(document["abilities"].items()))
-
-
-def _hook_names(entry: Mapping[str, Any]) -> list[str]:
-    return [name for names in entry["hooks"].values() for name in names]
-
-
-def _policy_names(entry: Mapping[str, Any]) -> list[str]:
-    named: list[str] = entry["policies"]
-    return named

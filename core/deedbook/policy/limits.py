@@ -253,4 +253,5 @@ def _paths_in(value: Any) -> Sequence[Any]:
 
 def _list_globs(globs: Sequence[str]) -> str:
     more = f" and {len(globs) - _SHOWN} more" if len(globs) > _SHOWN else ""
-    return f"{', '.join(each[:_LONGEST] for each in globs[:_SHOWN])}{more}" if globs else "nothing"
+    first = sorted(globs, key=lambda each: each[:1] == "!")[:_SHOWN]  # what is included says more than what is not
+    return f"{', '.join(each[:_LONGEST] for each in first)}{more}" if globs else "nothing"

@@ -103,6 +103,9 @@ def test_lint_and_secrets_name_places_and_no_secret(lab, calls):
     report = parse_report("secrets", result, ReportSubject(task="t-1"))
     assert report["findings"] == [{"path": "new.py", "line": 2, "rule": "aws-access-key"}]
     assert key not in str(result)
+    make(lab, "before", **{"new.py": "\n" + hidden})
+    found = parse_report("ruff", calls("swe/lint", code="code", before="before"), ReportSubject(task="t-1"))
+    assert "new.py" not in {each["path"] for each in found["findings"]}, "what was there before is no finding"
 
 
 def test_run_that_ends_early_and_claims_success_is_refused(lab, calls):

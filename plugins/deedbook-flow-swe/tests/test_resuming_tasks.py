@@ -82,6 +82,6 @@ def test_task_whose_process_died_goes_on_where_it_stood(shop, at):
         ("outline", 1, None), ("build", 1, FIRST), ("build", 1, SECOND), ("build", 1, None),
         ("build", 2, FIRST), ("build", 2, SECOND), ("build", 2, None), ("check", 2, None),
     ]  # fmt: skip
-    subjects = git(shop.repository, "log", "--format=%s", "--no-merges").split("\n")
+    subjects = git(shop.repository, "log", "--topo-order", "--format=%s", "--no-merges").split("\n")
     assert subjects == ["feat: unit-002", "feat: unit-001", "first"]
     assert git(shop.repository, "log", "-1", "--format=%s") == "merge: Raise the limit"

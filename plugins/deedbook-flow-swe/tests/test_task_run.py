@@ -35,7 +35,7 @@ def test_task_goes_from_the_request_to_a_merged_commit(lab):
     found = shop.run()
     assert (found.value.state, shop.events("task_ended")[0]["state"]) == ("COMPLETED", "done")
     assert shop.events("task_ended")[0]["commit"] == git(shop.repository, "rev-parse", "HEAD")
-    assert git(shop.repository, "log", "--format=%s", "--no-merges").split("\n") == [
+    assert git(shop.repository, "log", "--topo-order", "--format=%s", "--no-merges").split("\n") == [
         "feat: unit-002", "feat: unit-001", "first",
     ]  # fmt: skip
     assert "Criteria: AC-001" in git(shop.repository, "log", "--format=%B")
@@ -247,3 +247,34 @@ def test_link_out_of_the_tree_is_no_input(shop, tmp_path):
     shop.run()
     assert shop.blocks()[0][:2] == ("check", "input")
     assert all("secret" not in each["messages"][-1]["content"] for each in shop.requests)
+
+
+def test_block_after_the_merge_goes_to_a_person_and_not_back(lab):
+    shop = Shop(lab, with_git=True)
+    approver(shop)
+    shop.change("contracts/build.yaml", "passed: READY.md", "passed: MERGED.md")
+    shop.good()
+    shop.script(**{**shop.answers, "checker": [check(FINDING), check()]})
+    found = shop.run()
+    assert (found.error.code, shop.events("rolled_back")) == ("NEEDS_HUMAN", [])
+    merged = git(shop.repository, "rev-parse", "HEAD")
+    assert git(shop.repository, "log", "-1", "--format=%s") == "merge: Raise the limit"
+    assert approve(shop, lab.ledger().parent.name).value.state == "COMPLETED"
+    assert shop.asked() == ["outliner", "builder", "builder", "checker", "checker"]
+    assert shop.events("task_ended")[0]["state"] == "done"
+    assert git(shop.repository, "rev-parse", "HEAD") == merged
+
+
+def test_signal_to_mend_comes_before_what_a_budget_leaves_out_also_if_the_scope_names_it(shop):
+    shop.change("contracts/outline.yaml", 'exclude: ["tasks/{task-id}/build/", ', "exclude: [")
+    shop.change("contracts/outline.yaml", "include: [", 'include: ["tasks/{task-id}/build/BLOCKED.md", ')
+    shop.good()
+    shop.script(
+        **{**shop.answers, "builder": [build(FIRST, more={"shop.py": "LIMIT = 3"}), build(FIRST), build(SECOND)]}
+    )
+    shop.run()
+    prompt = [each["messages"][-1]["content"] for each in shop.requests if each["role"] == "outliner"][-1]
+    assert prompt.count("# tasks/task-1/build/BLOCKED.md") == 1
+    assert prompt.index("# tasks/task-1/build/BLOCKED.md") < prompt.index("# Skill: ")
+    [denied] = shop.events("phase_blocked")
+    assert denied["reason"] == "TOOL_NOT_ALLOWED: the contract does not let builder write shop.py"

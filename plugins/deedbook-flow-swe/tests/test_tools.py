@@ -56,6 +56,10 @@ class TestSweSlice(Reading):
                 "bytes": 4,
             },
         ),
+        Example(
+            {"root": "tasks/t-1", "files": ["**/*.md"], "most_bytes": 9, "names": ["one"]},
+            holds=lambda result: [each["path"] for each in result["files"]] == ["a/one.md", "b/two.md"],
+        ),
         Example({"root": "..", "files": ["*"], "most_bytes": 5}, fails="BAD_PATTERN"),
     )
 

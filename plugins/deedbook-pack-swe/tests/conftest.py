@@ -1,4 +1,4 @@
-"""The pipeline of the pack, compiled once, and the files of the example, which are no tests of this repository."""
+"""The pipeline of the pack, compiled once."""
 
 import sys
 from pathlib import Path
@@ -8,8 +8,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from swe_examples import definition_of
-
-collect_ignore = ["artifacts"]
 
 
 @pytest.fixture(scope="session")

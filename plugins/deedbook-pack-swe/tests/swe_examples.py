@@ -1,7 +1,7 @@
 """The example task of this pack: the files of its phases, what the tools said, and what the runner adds.
 
-`artifacts/tasks/task-2026-001` has every file that an agent or a tool gives; `artifacts/repos/textkit` is the
-repository before the change. Gate files, which the runner writes, are made here: the builder ran twice.
+`examples/swe` has the answers of the agents and the repository before the change, `results` what the tools said about
+it. Gate files, which the runner writes, are made here, with the iterations of the example.
 """
 
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deedbook.policy.conditions import glob_test
+from deedbook.workspace.documents import parse_yaml
 from deedbook.workspace.workspace import survey_workspace
 from deedbook_flow_swe.contract import Contract, fill
 from deedbook_flow_swe.definition import Definition
@@ -19,7 +20,9 @@ from deedbook_flow_swe.running import values
 from deedbook_flow_swe.running.gates import render_document
 from deedbook_flow_swe.tools.patches import check_patch, describe
 
-ARTIFACTS = Path(__file__).parent / "artifacts"
+EXAMPLE = Path(__file__).parents[3] / "examples/swe"
+REPOSITORY = EXAMPLE / "textkit"
+RESULTS = Path(__file__).parent / "results"
 TASK = "task-2026-001"
 UNITS = ("unit-001", "unit-002")
 TIME = "2026-05-10T09:00:00Z"
@@ -33,6 +36,8 @@ GATES = {
     "integration": "MERGED.md",
 }
 """The gate files that stand when the retrospective begins."""
+ITERATIONS = {"requirements": 2, "architecture": 2, "planning": 2, "implementation": 3, "verification": 2}
+"""How often the phases ran, if more than once."""
 
 
 def definition_of(root: Path) -> Definition:
@@ -48,9 +53,12 @@ def definition_of(root: Path) -> Definition:
 
 @cache
 def texts() -> Mapping[str, str]:
-    """Return the text of every file of the task, by its path in the data folder."""
-    folder = ARTIFACTS / "tasks" / TASK
-    found = {f"tasks/{TASK}/{path.relative_to(folder)}": path.read_text() for path in folder.rglob("*.*")}
+    """Return the text of every file of the task, by its path in the data folder; of the answers, those that passed."""
+    found = {str(path.relative_to(RESULTS)): path.read_text() for path in RESULTS.rglob("*.*")}
+    for path in sorted(EXAMPLE.glob("answers/*.yaml")):
+        if not path.stem.endswith("-first"):
+            answer = parse_yaml(path.read_bytes(), path.name).value["answer"]
+            found |= {each["path"]: each["text"] for each in answer["outputs"]}
     for phase, gate in GATES.items():
         found[f"tasks/{TASK}/{phase}/{gate}"] = render_document(_gate(phase, gate, found), "")
     return found
@@ -60,7 +68,7 @@ def _gate(phase: str, gate: str, found: Mapping[str, str]) -> Any:
     folder = f"tasks/{TASK}/{phase}/"
     outputs = {path: sha256(text.encode()).hexdigest() for path, text in found.items() if path.startswith(folder)}
     contract = {"version": 1, "agent": f"{phase}-agent"}
-    iteration = 2 if phase == "implementation" else 1
+    iteration = ITERATIONS.get(phase, 1)
     return {
         "schema_version": "v1", "task_id": TASK, "phase": phase, "unit": None, "iteration": iteration, "gate": gate,
         "contract": contract, "inputs": {}, "outputs": outputs, "rules": [], "approved_by": None, "time": TIME,

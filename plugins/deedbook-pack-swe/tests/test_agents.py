@@ -3,7 +3,7 @@
 from importlib.resources import files
 
 import pytest
-from swe_examples import ARTIFACTS, GATES, TASK, UNITS, texts, unit_of
+from swe_examples import GATES, REPOSITORY, TASK, UNITS, texts, unit_of
 
 from deedbook.policy.conditions import glob_test
 from deedbook.workspace.documents import parse_yaml
@@ -64,7 +64,7 @@ def test_prompt_of_the_example_is_within_its_budget_with_every_skill(definition,
     values, unit, added = {"task-id": TASK, "project": "textkit"}, None, ()
     if definition.works_units(phase):
         values, unit = {**values, "unit-id": UNITS[1]}, unit_of(UNITS[1])
-        added = tuple(ContextFile(path, (ARTIFACTS / "repos/textkit" / path).read_text()) for path in unit["files"])
+        added = tuple(ContextFile(path, (REPOSITORY / path).read_text()) for path in unit["files"])
     inputs, scope = list_paths(contract, values)
     wanted = glob_test([*inputs, *scope])
     earlier = [*GATES][: [*BUDGETS].index(phase)]

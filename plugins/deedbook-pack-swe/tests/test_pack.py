@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Place
-from swe_examples import ARTIFACTS, TASK, UNITS, read_value, texts, unit_of
+from swe_examples import REPOSITORY, TASK, UNITS, read_value, texts, unit_of
 
 from deedbook.plugins.plugins import discover
 from deedbook_pack.lint import lint_package
@@ -40,7 +40,7 @@ def apply(folder, unit):
 
 def test_patches_of_the_example_apply_one_after_the_other(tmp_path):
     folder = tmp_path / "textkit"
-    shutil.copytree(ARTIFACTS / "repos/textkit", folder)
+    shutil.copytree(REPOSITORY, folder)
     for unit in UNITS:
         apply(folder, unit)
     assert '"[a-z0-9]+"' in (folder / "textkit/slugs.py").read_text()
@@ -54,7 +54,7 @@ def test_results_of_the_example_are_what_the_tools_report(tmp_path):
     place = Place(tmp_path)
     place.system("deedbook.yaml", "schema_version: v1\npacks: [swe]\n")
     for folder in ("repos/textkit", "worktree"):
-        shutil.copytree(ARTIFACTS / "repos/textkit", tmp_path / folder)
+        shutil.copytree(REPOSITORY, tmp_path / folder)
     for unit in UNITS:
         apply(tmp_path / "worktree", unit)
 

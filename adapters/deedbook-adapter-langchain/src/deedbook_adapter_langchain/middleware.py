@@ -1,4 +1,4 @@
-"""The middleware of LangChain that takes each tool call through the guard."""
+"""The middleware of LangChain that takes each tool call and each request to a model through the guard."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,9 +11,14 @@ from langgraph.types import Command, interrupt
 
 from deedbook_guard import CallDenied, Guard, Permit, ResultWithheld
 
+from .completions import request_of, response_of
+
 
 class Governance(AgentMiddleware):
-    """Judges each tool call with its final arguments, and records its outcome; each attempt is a call of its own."""
+    """Judges each tool call with its final arguments and each request to a model, and records the outcome of both.
+
+    Each attempt is a call of its own.
+    """
 
     def __init__(self, guard: Guard, *, pause: bool) -> None:
         super().__init__()
@@ -59,11 +64,49 @@ class Governance(AgentMiddleware):
         except ResultWithheld as withheld:
             return _error(call, f"{withheld.error.code}: {withheld.error}")
 
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Ask the model if the request is allowed; otherwise `CallDenied` stops the run, or the run pauses."""
+        conversation = self._guard.current
+        try:
+            permit = conversation.before_model(request_of(request))
+        except CallDenied as denied:
+            self._await_person(denied, "model")
+            raise
+        try:
+            answer = handler(request)
+            recorded = response_of(answer)
+        except BaseException as problem:
+            _record_exception(permit, problem)
+            raise
+        conversation.after_model(permit, recorded)
+        return answer
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Act like `wrap_model_call`, from a coroutine."""
+        conversation = self._guard.current
+        try:
+            permit = await conversation.abefore_model(request_of(request))
+        except CallDenied as denied:
+            self._await_person(denied, "model")
+            raise
+        try:
+            answer = await handler(request)
+            recorded = response_of(answer)
+        except BaseException as problem:
+            _record_exception(permit, problem)
+            raise
+        await conversation.aafter_model(permit, recorded)
+        return answer
+
     def _refuse(self, call: Any, denied: CallDenied) -> ToolMessage:
-        """Return what the model is told. With a pause, the resumed node makes the call again, which is judged anew."""
-        if self._pause and denied.approval:
-            interrupt({"approval": denied.approval, "reason": denied.reason, "tool": call["name"]})
+        """Return what the model is told."""
+        self._await_person(denied, call["name"])
         return _error(call, denied.reason)
+
+    def _await_person(self, denied: CallDenied, name: str) -> None:
+        """Pause the run if a person must decide. The resumed node makes the call again, which is judged anew."""
+        if self._pause and denied.approval:
+            interrupt({"approval": denied.approval, "reason": denied.reason, "tool": name})
 
 
 def _permitted(request: Any, permit: Permit) -> Any:

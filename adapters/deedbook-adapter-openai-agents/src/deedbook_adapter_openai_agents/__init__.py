@@ -11,15 +11,18 @@ BELOW: Final = "0.25"
 __all__ = ["govern"]
 
 
-def govern(guard: Guard, agent: Any) -> Any:
+def govern(guard: Guard, agent: Any, *, pause: bool = False) -> Any:
     """Govern *agent* and every agent that it can hand over to; return the hooks for ``Runner.run(agent, …, hooks=…)``.
 
-    The agents get governed copies of their tools; calling it again governs only new ones. Raises `BindingError` for
-    what cannot be governed, and if the installed SDK is missing or of another version than the tested ones.
+    The agents get governed copies of their tools; calling it again governs only new ones. With *pause*, a call that a
+    person must decide pauses the run with the SDK's ``needs_approval``; otherwise the model is told.
+
+    Raises `BindingError` for what cannot be governed, and if the installed SDK is missing or of another
+    version than the tested ones.
     """
     check_framework("openai-agents", LEAST, BELOW, adapter="deedbook-adapter-openai-agents")
     from .governance import Governance  # noqa: PLC0415 - the framework is imported when it is used
 
-    governance = Governance(guard)
+    governance = Governance(guard, pause=pause)
     governance.govern(agent)
     return governance

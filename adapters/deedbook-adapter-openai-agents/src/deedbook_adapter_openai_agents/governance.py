@@ -1,14 +1,20 @@
-"""Governed copies of function tools, and the hooks that stop every other local tool."""
+"""Governed copies of function tools, and the hooks for requests to models and for every other local tool."""
 
 import copy
 import json
+import weakref
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from threading import Lock
 from typing import Any, Final
 
+import attrs
 from agents import Agent, FunctionTool, RunHooks
 
 from deedbook.format.errors import BindingError, fault
-from deedbook_guard import CallDenied, Guard, ResultWithheld
+from deedbook_guard import CallDenied, Guard, Permit, ResultWithheld
+
+from .completions import request_of, response_of
 
 _HOSTED: Final = frozenset(
     {"WebSearchTool", "FileSearchTool", "CodeInterpreterTool", "HostedMCPTool", "ImageGenerationTool", "ToolSearchTool"}
@@ -17,23 +23,29 @@ _HOSTED: Final = frozenset(
 
 
 class GovernedInvocation:
-    """Invokes a function tool if the call is allowed; otherwise the model gets the reason as the tool's output."""
+    """Invokes a function tool if the call is allowed; otherwise the model gets the reason as the tool's output.
 
-    def __init__(self, guard: Guard, tool: FunctionTool) -> None:
+    With *pending*, `needs_approval` decides before the SDK invokes the tool, so that it pauses a run for a person.
+    """
+
+    def __init__(self, guard: Guard, tool: FunctionTool, pending: dict[str, CallDenied] | None) -> None:
         self.guard = guard
         self._name = tool.name
         self._invoke: Callable[[Any, str], Awaitable[Any]] = tool.on_invoke_tool
+        self._own_approval = tool.needs_approval
+        self._pending = pending
+        self._decisions: dict[str, tuple[dict[str, Any], Permit | CallDenied]] = {}
 
     async def __call__(self, context: Any, text: str) -> Any:
         """Judge, run and record one call."""
-        conversation = self.guard.current
         args = _parse(text)
         if args is None:
             return "INTAKE_REFUSED: the arguments are no JSON object"
         try:
-            permit = await conversation.abefore(self._name, args)
+            permit = await self._permit(getattr(context, "tool_call_id", ""), args)
         except CallDenied as denied:
             return denied.reason
+        conversation = permit.conversation
         try:  # what runs is what was judged: the framework reads duplicate keys and defaults its own way
             value = await self._invoke(context, json.dumps(permit.args))
         except BaseException as problem:
@@ -44,12 +56,57 @@ class GovernedInvocation:
         except ResultWithheld as withheld:
             return f"{withheld.error.code}: {withheld.error}"
 
+    async def needs_approval(self, context: Any, args: dict[str, Any], call_id: str) -> bool:
+        """Decide the call; return whether a person must decide it. The decision is used when the tool is invoked."""
+        own: Any = self._own_approval
+        needed = own(context, args, call_id) if callable(own) else own
+        if await needed if isawaitable(needed) else needed:
+            return True
+        if call_id in self._decisions:
+            return False
+        try:
+            decision: Permit | CallDenied = await self.guard.current.abefore(self._name, args)
+        except CallDenied as denied:
+            if denied.approval and self._pending is not None:
+                self._pending[call_id] = denied
+                return True
+            decision = denied
+        self._decisions[call_id] = (args, decision)
+        return False
+
+    async def _permit(self, call_id: str, args: dict[str, Any]) -> Permit:
+        """Return the permit of `needs_approval`, or a new one; raises `CallDenied`."""
+        judged_args, decision = self._decisions.pop(call_id, (None, None))
+        if isinstance(decision, CallDenied) and judged_args == args:
+            raise decision
+        if isinstance(decision, Permit):
+            if judged_args == args:
+                return decision
+            problem = ValueError("the arguments changed after the decision")
+            decision.conversation.fail(decision, problem, cancelled=True)
+        return await self.guard.current.abefore(self._name, args)
+
+
+@attrs.frozen(eq=False)
+class _OpenRequest:
+    """A request to a model that has no answer yet, in the run of *context*."""
+
+    context: weakref.ref[Any]
+    agent: Any
+    permit: Permit
+
 
 class Governance(RunHooks[Any]):
-    """Run hooks that stop a run before a local tool that is not governed, and record the usage of models."""
+    """Run hooks that stop a run before a local tool that is not governed, and take requests to models to the guard.
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    *pending* has, by call id, the calls for which a run was paused: each has the ``approval`` and the ``reason``.
+    """
+
+    def __init__(self, guard: Guard, *, pause: bool) -> None:
+        self.pending: dict[str, CallDenied] = {}
+        self._guard, self._pause = guard, pause
+        self._requests: list[_OpenRequest] = []
+        self._lock = Lock()
 
     def govern(self, agent: Any) -> None:
         """Give governed copies of their tools to *agent* and to all agents that can be reached from it."""
@@ -78,7 +135,10 @@ class Governance(RunHooks[Any]):
                 raise _refusal(agent, f"its tool {tool.name} is governed by another guard")
             return tool
         made = copy.copy(tool)
-        made.on_invoke_tool = GovernedInvocation(self._guard, tool)
+        governed = GovernedInvocation(self._guard, tool, self.pending)
+        made.on_invoke_tool = governed
+        if self._pause:
+            made.needs_approval = governed.needs_approval
         return made
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
@@ -87,16 +147,44 @@ class Governance(RunHooks[Any]):
             name = getattr(tool, "name", type(tool).__name__)
             raise _refusal(agent.name, f"its tool {name} is not governed; call govern again after a change of tools")
 
+    async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
+        """Record a request to a model if it is allowed; otherwise `CallDenied` stops the run."""
+        self._abandon_lost()
+        permit = await self._guard.current.abefore_model(request_of(agent, system_prompt, input_items))
+        with self._lock:
+            self._requests.append(_OpenRequest(weakref.ref(context), agent, permit))
+
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-        """Record the usage of an answer, and which of the provider's own tools it used."""
-        usage = response.usage
-        tokens = {name: getattr(usage, name) for name in ("input_tokens", "output_tokens", "total_tokens")}
-        conversation = self._guard.current
-        conversation.note("ModelResponse", {"agent": agent.name, "usage": tokens})
+        """Record an answer with its usage, and which of the provider's own tools it used."""
+        permit = self._take(context, agent)
+        conversation = permit.conversation
+        try:
+            recorded = response_of(agent, response)
+        except BaseException as problem:
+            conversation.fail(permit, problem)
+            raise
+        await conversation.aafter_model(permit, recorded)
         for item in response.output:
             kind = getattr(item, "type", "")
             if kind.endswith("_call") and kind != "function_call":
                 conversation.note("HostedTool", {"agent": agent.name, "type": kind})
+
+    def _take(self, context: Any, agent: Any) -> Permit:
+        """Return the permit of the request that is answered now."""
+        with self._lock:
+            for each in reversed(self._requests):
+                if each.context() is context and each.agent is agent:
+                    self._requests.remove(each)
+                    return each.permit
+        raise _refusal(agent.name, "a model answered a request that was not judged")
+
+    def _abandon_lost(self) -> None:
+        """Close the requests of runs that are over: the SDK calls no hook if a model fails."""
+        with self._lock:
+            lost = [each for each in self._requests if each.context() is None]
+            self._requests = [each for each in self._requests if each not in lost]
+        for each in lost:
+            each.permit.conversation.abandon(each.permit, "the run ended without an answer")
 
 
 def _target(agent: str, handoff: Any) -> Any:

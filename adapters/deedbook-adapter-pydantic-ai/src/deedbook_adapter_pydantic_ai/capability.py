@@ -1,6 +1,5 @@
-"""The capability of Pydantic AI that takes each tool call through the guard."""
+"""The capability of Pydantic AI that takes each tool call and each request to a model through the guard."""
 
-from dataclasses import asdict
 from typing import Any
 
 from pydantic_ai import RunContext
@@ -11,9 +10,14 @@ from pydantic_ai.tools import ToolDefinition
 
 from deedbook_guard import CallDenied, Guard, ResultWithheld
 
+from .completions import request_of, response_of
+
 
 class Governance(AbstractCapability[Any]):
-    """Judges each tool call with its final arguments, and records its outcome; each attempt is a call of its own."""
+    """Judges each tool call with its final arguments and each request to a model, and records the outcome of both.
+
+    Each attempt is a call of its own.
+    """
 
     def __init__(self, guard: Guard, *, pause: bool) -> None:
         self._guard, self._pause = guard, pause
@@ -49,8 +53,14 @@ class Governance(AbstractCapability[Any]):
             raise SkipToolExecution(f"{withheld.error.code}: {withheld.error}") from withheld
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: Any, handler: Any) -> Any:
-        """Record the model and the usage of each answer; the request itself is the framework's own."""
-        response = await handler(request_context)
-        usage = {name: value for name, value in asdict(response.usage).items() if isinstance(value, int) and value}
-        self._guard.current.note("ModelResponse", {"model": response.model_name or "", "usage": usage})
+        """Ask the model if the request is allowed; otherwise `CallDenied` stops the run."""
+        conversation = self._guard.current
+        permit = await conversation.abefore_model(request_of(request_context))
+        try:
+            response = await handler(request_context)
+            recorded = response_of(response)
+        except BaseException as problem:
+            conversation.fail(permit, problem)
+            raise
+        await conversation.aafter_model(permit, recorded)
         return response

@@ -22,7 +22,6 @@ from deedbook.call.continuation.resume import has_open_run
 from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
-from deedbook.charter.policies import lint_own_policies
 from deedbook.charter.store import Store
 from deedbook.contract.features import Check, first_faults
 from deedbook.format.errors import DeedbookError, DomainError, describe
@@ -46,6 +45,7 @@ from deedbook.programs.workers import Workers
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 from deedbook.workspace.site import Site
+from deedbook_author.policy_coverage import lint_own_policies
 
 from .registry import find_missing_programs
 from .trial import find_fatal

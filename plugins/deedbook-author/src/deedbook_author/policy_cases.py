@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.policies import reachable_rules
 from deedbook.contract import Decision, Failed, Object, Principal
 from deedbook.contract.facts import empty_facts
 from deedbook.contract.pointers import join_pointer
@@ -26,6 +25,7 @@ from deedbook.policy.subjects import answer_subject, encode_subject, find_subjec
 from deedbook.workspace.declarations import PolicySource
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceTree
+from deedbook_author.policy_coverage import reachable_rules
 
 FOLDER: Final = "policies"
 """The folder of test files, in ``.system`` and in a pack."""

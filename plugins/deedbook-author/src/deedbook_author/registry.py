@@ -11,16 +11,15 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.policies import lint_own_policies
 from deedbook.format.errors import BindingError, DomainError, fault
 from deedbook.format.schema import suggest
 from deedbook.plugins.plugins import Catalogue
 from deedbook.plugins.policy_kinds import Kinds, installed_kinds
 from deedbook.policy.charter import Charter
-from deedbook.policy.fitting import find_unguarded, find_unmatched
 from deedbook.programs.process import BASE, has_program
 from deedbook.workspace.declarations import AbilitySource, Workspace
 from deedbook.workspace.workspace import survey_workspace
+from deedbook_author.policy_coverage import find_unguarded, find_unmatched, lint_own_policies
 
 from .findings import Finding, compile_surveyed
 

@@ -11,8 +11,8 @@ import attrs
 
 from deedbook import Event, Failed, Json, Object
 from deedbook.format.context import FINDING, LIVE, RunContext
-from deedbook.format.event_text import summary
 from deedbook.format.terminal import short
+from deedbook_inspect.event_summary import summary
 
 from .execution import NOTE
 from .plan_summary import find_groups, plan_summary

@@ -15,11 +15,15 @@ from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, Err, Ok, Result, describe, fault
+from deedbook.policy.bound import OWN_MODEL
 
+from .completions import estimate_usage
 from .values import as_json, recorded_result
 
 OTHER: Final = "other"
 """The ability of all tools of a program that its workspace does not declare."""
+_RESERVED: Final = (OTHER, OWN_MODEL)
+"""Names under that of the program that are no tools of their own."""
 _CURRENT: Final[ContextVar[tuple["Conversation", ...]]] = ContextVar("deedbook_conversations", default=())
 
 
@@ -116,6 +120,81 @@ class Conversation:
             raise
         return await self.aafter(permit, value)
 
+    # --- models -------------------------------------------------------------------------------------------------------
+
+    def ask_model(self, request: dict[str, Any], perform: Callable[[dict[str, Any]], Object]) -> dict[str, Any]:
+        """Call *perform* with a request to a model, if it is allowed; return its answer.
+
+        *request* has the form ``completion_request_v2`` and the answer the form ``completion_response_v2``
+        (`deedbook_guard.completions` builds them). Raises as `call`.
+        """
+        permit = self._permit_model(self.session.before(self.model, as_json(request)))
+        try:
+            recorded = self._model_answer(permit, perform(permit.args))
+        except BaseException as problem:
+            self.fail(permit, problem)
+            raise
+        return dict(_result(self.session.after(permit.ticket, self._result(permit, recorded))))
+
+    async def aask_model(
+        self, request: dict[str, Any], perform: Callable[[dict[str, Any]], Awaitable[Object]]
+    ) -> dict[str, Any]:
+        """Act like `ask_model`, from a coroutine."""
+        permit = self._permit_model(await self.session.abefore(self.model, as_json(request)))
+        try:
+            recorded = self._model_answer(permit, await perform(permit.args))
+        except BaseException as problem:
+            self.fail(permit, problem)
+            raise
+        return dict(_result(await self.session.aafter(permit.ticket, self._result(permit, recorded))))
+
+    @property
+    def model(self) -> str:
+        """The id of the ability for the models that the program asks."""
+        return f"{self._agent}/{OWN_MODEL}"
+
+    def before_model(self, request: dict[str, Any]) -> Permit:
+        """Judge a request to a model that an agent framework sends, and record it; `after_model` or `fail` must follow.
+
+        The framework sends its own form of the request, so a request that a hook changed is denied. Raises
+        `CallDenied`.
+        """
+        return self._unchanged(self._permit_model(self.session.before(self.model, as_json(request))), request)
+
+    async def abefore_model(self, request: dict[str, Any]) -> Permit:
+        """Act like `before_model`, from a coroutine."""
+        return self._unchanged(self._permit_model(await self.session.abefore(self.model, as_json(request))), request)
+
+    def after_model(self, permit: Permit, response: Object) -> None:
+        """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
+        recorded = self._model_answer(permit, response)
+        _same_answer(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, permit)
+
+    async def aafter_model(self, permit: Permit, response: Object) -> None:
+        """Act like `after_model`, from a coroutine."""
+        recorded = self._model_answer(permit, response)
+        _same_answer(await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, permit)
+
+    def _permit_model(self, opened: Result[Ticket]) -> Permit:
+        if isinstance(opened, Err):
+            raise CallDenied(opened)
+        return Permit(self, opened.value, opened.value.args)
+
+    def _unchanged(self, permit: Permit, request: dict[str, Any]) -> Permit:
+        if permit.ticket.raw == canonical.encode(as_json(request)):
+            return permit
+        why = fault("GATE_DENIED", f"{self.model}: a hook changed the request, and the framework sends its own")
+        self.session.after(permit.ticket, Outcome("cancelled", error=why))
+        raise CallDenied(Err(why))
+
+    def _model_answer(self, permit: Permit, response: Object) -> Json:
+        """Return the answer to record; a note says which counts of its usage are estimated."""
+        answer, estimated = estimate_usage(permit.args, dict(response))
+        if estimated:
+            said = {"event": "UsageEstimated", "agent": self._agent, "said": {"counts": estimated}}
+            self.session.note("bridge.told", "agent", said, cause=permit.ticket.span)
+        return recorded_result(answer)  # type: ignore[no-any-return]
+
     # --- the parts of a call ------------------------------------------------------------------------------------------
 
     def before(self, name: str, args: Mapping[str, Any]) -> Permit:
@@ -148,10 +227,16 @@ class Conversation:
         name = permit.ticket.bound.id
         if isinstance(problem, Exception) and not cancelled:
             said = describe(problem, permit.ticket.bound.mask)
-            outcome = Outcome("failed", error=fault("TOOL_ERROR", f"{name}: {said}"))
+            code = "PROVIDER_ERROR" if permit.ticket.bound.kind == "model" else "TOOL_ERROR"
+            outcome = Outcome("failed", error=fault(code, f"{name}: {said}"))
         else:
             outcome = Outcome("cancelled", error=fault("CANCELLED", f"{name} was cancelled: {describe(problem)}"))
         self.session.after(permit.ticket, outcome)
+
+    def abandon(self, permit: Permit, why: str) -> None:
+        """Record that the outcome of a call that began is not known, because of *why*."""
+        lost = fault("OUTCOME_UNKNOWN", f"{permit.ticket.bound.id} was begun and its outcome is not known: {why}")
+        self.session.after(permit.ticket, Outcome("unknown", error=lost))
 
     def note(self, event: str, said: Mapping[str, Any]) -> None:
         """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``)."""
@@ -159,7 +244,7 @@ class Conversation:
 
     def declared_effects(self, name: str) -> str | None:
         """Return the effects of the tool *name* as the workspace declares them; ``None`` if it does not."""
-        declared = self.session.bindings.entry_of(f"{self._agent}/{name}") if name != OTHER else None
+        declared = self.session.bindings.entry_of(f"{self._agent}/{name}") if name not in _RESERVED else None
         return str(declared["effects"]) if declared else None
 
     def _result(self, permit: Permit, recorded: Json) -> Outcome:
@@ -171,7 +256,7 @@ class Conversation:
             why = "the process was forked after the conversation began; begin another one"
             raise BindingError(fault("SESSION_ENDED", f"session {self.id} belongs to another process: {why}"))
         given = as_json(args)
-        if self.declared_effects(name) is not None or self._unknown == "deny":
+        if self.declared_effects(name) is not None or (self._unknown == "deny" and name not in _RESERVED):
             return f"{self._agent}/{name}", given
         return f"{self._agent}/{OTHER}", {"tool": name, "input": given}
 
@@ -208,6 +293,18 @@ def _changed_tool(ticket: Ticket) -> DomainError:
 
 
 def _visible_result(result: Result[Json], recorded: Json, value: Any) -> Any:
+    seen = _result(result)
+    return value if canonical.encode(seen) == canonical.encode(recorded) else seen
+
+
+def _same_answer(result: Result[Json], recorded: Json, permit: Permit) -> None:
+    """Raise `ResultWithheld` unless all of the *recorded* answer may be seen: the framework uses its own form."""
+    if canonical.encode(_result(result)) != canonical.encode(recorded):
+        why = f"{permit.ticket.bound.id}: a hook changed the answer, and the framework uses its own"
+        raise ResultWithheld(fault("GATE_DENIED", why))
+
+
+def _result(result: Result[Json]) -> Any:
     if isinstance(result, Ok):
-        return value if canonical.encode(result.value) == canonical.encode(recorded) else result.value
+        return result.value
     raise ResultWithheld(result.error)

@@ -28,7 +28,7 @@ def as_json(value: Any, depth: int = 64) -> Any:
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, _NATIVE):
-        return value
+        return _plain(value)
     if depth <= 0:
         return _as_text(value)
     if isinstance(value, Mapping):
@@ -50,6 +50,17 @@ def recorded_result(value: Any) -> Any:
     except DeedbookError as problem:
         return {**_as_text(value), "refused": recordable(problem.error.message)}
     return made
+
+
+def _plain(value: Any) -> Any:
+    """Return *value* as its JSON type itself: the ledger takes no subclasses of text and numbers."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    return value
 
 
 def _as_model(value: Any, depth: int) -> Any:

@@ -7,13 +7,14 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.amendments import TYPE as AMENDED
-from deedbook.format.amendments import Amendments, AmendmentsFold
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.event_text import show, summary
+from deedbook.format.event_text import show
 from deedbook.format.events import EXCISED_KEY
 from deedbook.format.families import NOTHING_DECLARED, DeclaredTypes
+from deedbook.format.folds import AMENDED
 from deedbook.format.terminal import plain
+from deedbook_audit.amendments import Amendments, AmendmentsFold
+from deedbook_inspect.event_summary import summary
 
 _AMENDMENTS: Final = AmendmentsFold()
 _GATES: Final = frozenset({"hook.fired", "policy.check"})

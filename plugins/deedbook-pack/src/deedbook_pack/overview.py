@@ -6,7 +6,6 @@ from typing import Any, Final
 import attrs
 
 from deedbook.charter.difference import Difference
-from deedbook.charter.pack_effects import pack_effect, pack_entries
 from deedbook.format.errors import DeedbookError
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bindings_for_judging
@@ -15,6 +14,7 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.workspace.declarations import PackSource, Workspace
 from deedbook.workspace.trees import SourceTree
 from deedbook_author import hook_cases, policy_cases
+from deedbook_author.pack_effects import pack_effect, pack_entries
 
 _SECTIONS: Final = ("abilities", "hooks", "policies", "skills", "agents")
 

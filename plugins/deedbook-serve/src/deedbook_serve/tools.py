@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contract import Object
-from deedbook.policy.bound import EXTERNAL
+from deedbook.policy.bound import EXTERNAL, OWN_MODEL
 from deedbook.policy.gates import ASK_BY_DEFAULT
 from deedbook.policy.match import EFFECTS
 from deedbook.workspace.declarations import AbilitySource, ClientSource, RoutingHints
@@ -63,10 +63,19 @@ def build_abilities(client: ClientSource) -> Iterator[AbilitySource]:
 
 def _program_abilities(client: ClientSource) -> Iterator[AbilitySource]:
     """Yield the abilities of a program that calls its own tools (`deedbook.guard`)."""
-    for tool in sorted({*client.tools} - {OTHER}):
+    for tool in sorted({*client.tools} - {OTHER, OWN_MODEL}):
         yield _ability(client, tool, _PROGRAM_TOOL)
     if client.unknown_tools != "deny":
         yield _ability(client, OTHER, {**_PROGRAM_UNKNOWN, "tags": _unknown_tags(client)})
+    yield AbilitySource(
+        id=f"{client.id}/{OWN_MODEL}",
+        place=client.place,
+        origin=client.origin,
+        summary="A model that the program asks itself.",
+        handler={"tool": EXTERNAL},
+        kind="model",
+        effects="read",
+    )
 
 
 def _unknown_tags(client: ClientSource) -> list[str]:
@@ -76,8 +85,7 @@ def _unknown_tags(client: ClientSource) -> list[str]:
 def find_problems(client: ClientSource) -> Iterator[tuple[str, str]]:
     """Yield the faults of a workspace's declaration of a client: a JSON pointer into it, and a message."""
     if client.kind == PROGRAM:
-        if client.tools.get(OTHER, {}).get("effects", "write") in ("none", "read"):
-            yield f"/tools/{OTHER}/effects", "effects of unknown tools are at least write; they may be raised"
+        yield from _program_problems(client)
         return
     agent = find_agent(get_agent_kind(client))
     if agent is None:
@@ -95,6 +103,16 @@ def find_problems(client: ClientSource) -> Iterator[tuple[str, str]]:
         if least is not None and EFFECTS.index(effects) < EFFECTS.index(least):
             why = f"effects {effects} are lower than {least}, which is what {tool} of {agent.title} does"
             yield f"/tools/{tool}/effects", f"{why}; they may be raised, never lowered"
+
+
+def _program_problems(client: ClientSource) -> Iterator[tuple[str, str]]:
+    if client.tools.get(OTHER, {}).get("effects", "write") in ("none", "read"):
+        yield f"/tools/{OTHER}/effects", "effects of unknown tools are at least write; they may be raised"
+    own = f"{client.id}/{OWN_MODEL}"
+    if OWN_MODEL in client.tools:
+        yield f"/tools/{OWN_MODEL}", f"{own} is the ability for the models that the program asks; rename the tool"
+    if client.id == OWN_MODEL:
+        yield "", f"ids that begin with {OWN_MODEL}/ are the profile's models; choose another name for the program"
 
 
 def _lowest_effects(agent: CodingAgent, tool: str) -> str | None:

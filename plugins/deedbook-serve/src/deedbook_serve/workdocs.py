@@ -13,11 +13,12 @@ import attrs
 
 from deedbook.contract import Event, Object
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.event_text import show, summary
+from deedbook.format.event_text import show
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.folds import SnapshotFold
 from deedbook.format.reader import read
+from deedbook_inspect.event_summary import summary
 
 from .markdown import block, escape, front, quote, row
 

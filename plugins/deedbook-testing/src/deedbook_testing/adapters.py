@@ -39,10 +39,12 @@ agents:
 policies:
   baseline:
     kind: rules
+    match: {{kind: [tool, model]}}
     rules:
       - {{match: {{abilities: [crew/drop]}}, then: deny, reason: nothing is dropped}}
     default: allow
 """
+_NO_MODEL: Final = "      - {match: {kind: model}, then: deny, reason: no model is asked}\n"
 _SLOW_GATE: Final = """\
 hooks:
   slow: {event_type: PreToolUse, handler: {script: [/bin/sleep, "600"]}, timeout_ms: 200, match: {effects: [write]}}
@@ -82,6 +84,22 @@ class Effects:
         return {"send": send, "drop": drop}
 
 
+class RequestCount:
+    """How often the fake models of a test were asked; the model itself counts."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.failure: Exception | None = None
+        self._lock = Lock()
+
+    def count(self) -> None:
+        """Count a request; raises the prepared failure instead of an answer, if there is one."""
+        with self._lock:
+            self.times += 1
+        if self.failure is not None:
+            raise self.failure
+
+
 class AdapterContract(ABC):
     """Tests for one adapter; a subclass says how its framework makes and runs an agent.
 
@@ -91,6 +109,10 @@ class AdapterContract(ABC):
 
     retry_error: ClassVar[type[Exception]]
     """The exception of a tool that makes the framework ask the model for another attempt."""
+    failed_model: ClassVar[str] = "failed"
+    """The outcome of a request whose model raises: ``unknown`` where the framework tells nobody."""
+    requests: RequestCount
+    """The count of requests, which the fake model makes with `RequestCount.count`."""
 
     @abstractmethod
     def agent(self, governed: Guard, tools: Mapping[str, Callable[..., Any]], turns: Sequence[Turn]) -> Any:
@@ -114,6 +136,12 @@ class AdapterContract(ABC):
     def effects(self) -> Effects:
         """Give the effects of a test."""
         return Effects()
+
+    @pytest.fixture(autouse=True)
+    def request_count(self) -> RequestCount:
+        """Give every test its own count of requests to models."""
+        self.requests = RequestCount()
+        return self.requests
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Path:
@@ -224,6 +252,71 @@ class AdapterContract(ABC):
         assert found["tool.call"] == 2
         assert found["tool.result"] + found["tool.error"] == 2
 
+    # --- models -------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("way", ["run", "stream"])
+    def test_each_request_to_a_model_is_recorded_with_its_answer_and_usage(
+        self, governed: Guard, effects: Effects, request_count: RequestCount, way: str
+    ) -> None:
+        """The ledger has as many requests as the model got, each with what the tools told it and what it used."""
+        agent = self.agent(governed, effects.tools(), [[("send", {"text": "a"})], [("drop", {"text": "b"})]])
+        asyncio.run(self.run(agent) if way == "run" else self.stream(agent))
+        found = _events(governed)
+        requests = [event for event in found if event.type == "llm.request"]
+        answers = {event.parent: event.payload["response"] for event in found if event.type == "llm.response"}
+        assert len(requests) == request_count.times == 3
+        assert {event.span for event in requests} == set(answers)
+        assert all(answer["usage"].keys() >= {"input_tokens", "output_tokens"} for answer in answers.values())
+        first, second, third = (answers[event.span] for event in requests)
+        assert [call["name"] for call in first["tool_calls"]] == ["send"]
+        assert [call["args"] for call in second["tool_calls"]] == [{"text": "b"}]
+        assert third["text"] == "done"
+        told = [each["content"] for each in requests[2].payload["request"]["messages"] if each["role"] == "tool"]
+        assert "send done" in told[0]
+        assert "nothing is dropped" in told[1]
+        assert {tool["name"] for tool in requests[0].payload["request"]["tools"]} == {"send", "drop"}
+
+    @pytest.mark.parametrize("way", ["run", "stream"])
+    def test_gate_that_crashes_lets_no_model_be_asked(
+        self, governed: Guard, effects: Effects, request_count: RequestCount, monkeypatch: pytest.MonkeyPatch, way: str
+    ) -> None:
+        """A fault in the adapter or the guard is no permission for a request either."""
+
+        def crash(*_args: Any, **_kwargs: Any) -> NoReturn:
+            raise RuntimeError("the gate crashed")
+
+        monkeypatch.setattr(Conversation, "before_model", crash)
+        monkeypatch.setattr(Conversation, "abefore_model", crash)
+        self._try(self.agent(governed, effects.tools(), [[("send", {"text": "a"})]]), way)
+        assert request_count.times == 0
+        assert _calls(governed, effects) == {}
+
+    @pytest.mark.parametrize("way", ["run", "stream"])
+    def test_denied_request_reaches_no_model(
+        self, place: Path, opened: list[Guard], effects: Effects, request_count: RequestCount, way: str
+    ) -> None:
+        """The run ends, and says why."""
+        text = _WORKSPACE.format(enforcement="enforce").replace("    rules:\n", f"    rules:\n{_NO_MODEL}")
+        (place / ".system/deedbook.yaml").write_text(text, encoding="utf-8")
+        opened.append(guard("crew", workspace=place))
+        agent = self.agent(opened[-1], effects.tools(), [[("send", {"text": "a"})]])
+        with pytest.raises(Exception, match="no model is asked"):
+            asyncio.run(self.run(agent) if way == "run" else self.stream(agent))
+        assert request_count.times == 0
+        assert _calls(opened[-1], effects) == {"tool.denied": 1}
+
+    def test_model_that_fails_leaves_no_open_request(
+        self, governed: Guard, effects: Effects, request_count: RequestCount
+    ) -> None:
+        """The failure is recorded as the outcome of the request."""
+        request_count.failure = RuntimeError("the model is down")
+        agent = self.agent(governed, effects.tools(), [[("send", {"text": "a"})]])
+        with pytest.raises(Exception, match="the model is down"):
+            asyncio.run(self.run(agent))
+        found = [event for event in _events(governed) if event.type.startswith("llm.")]
+        assert [event.type for event in found] == ["llm.request", "llm.error"] * request_count.times
+        assert {event.payload["outcome"] for event in found[1::2]} == {self.failed_model}
+
     # --- observing ----------------------------------------------------------------------------------------------------
 
     def test_observed_denial_is_recorded_and_the_call_runs(
@@ -234,7 +327,8 @@ class AdapterContract(ABC):
         opened.append(guard("crew", workspace=place))
         asyncio.run(self.run(self.agent(opened[-1], effects.tools(), [[("drop", {"text": "a"})]])))
         assert _calls(opened[-1], effects) == {"tool.call": 1, "tool.result": 1}
-        checks = [event for event in _events(opened[-1]) if event.type == "policy.check"]
+        found = [event for event in _events(opened[-1]) if event.type == "policy.check"]
+        checks = [event for event in found if "crew/drop" in str(event.payload)]
         assert ["nothing is dropped" in str(event.payload) for event in checks] == [True]
 
     # --- parts --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""List the agents that have a card, and the roles; `agents find`, `agents lint`."""
+"""The command `deedbook agents`: list, find and check agents."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ SECTION: Final = "Workspace"
 @json_option
 @click.pass_context
 def command(ctx: click.Context, can: str | None, profile: str | None) -> int:
-    """List the agents that have a card, and the roles; find agents, or check their cards."""
+    """List, find and check agents."""
     return _list(ctx.obj, can, profile) if ctx.invoked_subcommand is None else 0
 
 

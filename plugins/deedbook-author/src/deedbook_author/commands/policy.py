@@ -31,12 +31,11 @@ def command() -> None:
 @click.pass_obj
 def listing(options: GlobalOptions, profile: str | None) -> int:
     """List the policies: their kind, how many rules and abilities they have, and the rules that never decide."""
-    from deedbook.charter.policies import lint_policies_here
     from deedbook.kernel import bindings_for_judging
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
-    from deedbook.policy.fitting import covers
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_author.policy_coverage import covers, lint_policies_here
 
     source, catalogue = read_workspace(options.workspace, profile), discover()
     with bindings_for_judging(source, catalogue) as bindings:

@@ -7,8 +7,7 @@ from threading import Event
 import click
 
 from deedbook.format.errors import BindingError, fault
-from deedbook_flow_swe.services.inbox import INBOX
-from deedbook_flow_swe.services.steps import AGENT_NAME
+from deedbook_flow_swe.services.places import INBOX
 
 
 @click.command("agent", short_help="Run one agent as a process of its own.")
@@ -19,6 +18,7 @@ def agent(name: str, inbox: str) -> None:
 
     The process has no ledger and no key. It sees what the runner sends, and the runner performs what it asks for.
     """
+    from deedbook_flow_swe.services.steps import AGENT_NAME
     from deedbook_flow_swe.services.worker import AgentWorker
 
     if not AGENT_NAME.fullmatch(name):

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deedbook.cli.common import GlobalOptions
 from deedbook.format.errors import BindingError, fault
-from deedbook.format.schema import suggest
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace
@@ -31,6 +30,7 @@ def find_workspace(options: GlobalOptions, profile: str | None) -> "Workspace":
 
 def find_definition(workspace: "Workspace", name: str | None) -> "Definition":
     """Return the pipeline *name* of a workspace, or its only one; raises `BindingError`."""
+    from deedbook.format.schema import suggest
     from deedbook_flow_swe.definition import PREFIX
 
     registry = find_registry(workspace)
@@ -52,6 +52,8 @@ def find_contract(definition: "Definition", phase: str) -> "Contract":
     try:
         return definition.phase(phase)
     except KeyError:
+        from deedbook.format.schema import suggest
+
         known = [each.phase for each in definition.phases]
         why = f"the pipeline {definition.id} has no phase {phase!r}{suggest(phase, known)}"
         raise BindingError(fault("USAGE", f"{why}; phases: {', '.join(known)}")) from None

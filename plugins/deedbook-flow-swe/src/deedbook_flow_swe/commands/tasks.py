@@ -31,7 +31,7 @@ pipeline_option = click.option("--pipeline", metavar="ID", help="The pipeline, i
 
 @click.command("add", short_help="Add a task to the queue.")
 @click.argument("title", metavar="TITLE")
-@click.option("--file", "file", type=click.Path(dir_okay=False, path_type=Path), help="The request, as a text file.")
+@click.option("--file", "file", type=click.Path(dir_okay=False), help="The request, as a text file.")
 @click.option("--tags", default="", help="Tags, separated by commas.")
 @click.option("--project", default=None, help="The repository, a folder of repos/.")
 @click.option("--priority", type=click.Choice(["low", "normal", "high", "urgent"]), default="normal")
@@ -47,7 +47,7 @@ pipeline_option = click.option("--pipeline", metavar="ID", help="The pipeline, i
 def add(  # noqa: PLR0913
     options: GlobalOptions,
     title: str,
-    file: Path | None,
+    file: str | None,
     tags: str,
     project: str | None,
     priority: str,
@@ -61,7 +61,7 @@ def add(  # noqa: PLR0913
     """Add a task with this TITLE to the queue; `deedbook swe run` takes it. Nothing runs."""
     members: dict[str, Any] = {
         "title": title,
-        "request": title if file is None else _read_request(file),
+        "request": title if file is None else _read_request(Path(file)),
         "tags": [each.strip() for each in tags.split(",") if each.strip()],
         "priority": priority,
         **({"project": project} if project else {}),

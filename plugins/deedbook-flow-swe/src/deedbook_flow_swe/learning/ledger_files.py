@@ -1,5 +1,6 @@
 """Read the records of tasks from the files of ledgers."""
 
+import os
 from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -55,14 +56,14 @@ def read_learned(state: Path) -> LearnedIndex:
     place = state / "workspace" / LEDGER_FILE
     index = LearnedIndex()
     if place.exists():
-        with place.open("rb") as file:
+        with Folder.at(place.parent) as folder, folder.open(place.name) as file:
             index.read_lines((line for line in file if line.endswith(b"\n")), str(place))
     return index
 
 
 def _has_mark(place: Path) -> bool:
-    with place.open("rb") as file:
-        if not place.stat().st_size:
+    with Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        if not os.fstat(file.fileno()).st_size:
             return False
         with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
             return content.find(MARK) >= 0

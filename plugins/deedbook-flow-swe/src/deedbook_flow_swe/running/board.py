@@ -1,6 +1,5 @@
 """Where the tasks of a workspace stand: a fold of the ledgers of their sessions."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from deedbook_flow_swe import events as names
 from deedbook_flow_swe.definition import PREFIX
 
 from .state import AWAITING_HUMAN, DONE, FAILED, HALTED, ROLLED_BACK
+from .values import read_object
 
 QUEUED: Final = "QUEUED"
 BEGUN: Final = "BEGUN"
@@ -124,9 +124,6 @@ def _begin_row(event: Event, session: str) -> TaskRow | None:
     flow = event.payload.get("flow")
     if event.type != "user.message" or not isinstance(flow, str) or not flow.startswith(PREFIX):
         return None
-    try:
-        stated = json.loads(event.payload["text"])
-    except ValueError:
-        stated = {}
+    stated = read_object(event.payload["text"])
     identity, title = str(stated.get("id", session)), str(stated.get("title", event.payload["text"][:200]))
     return TaskRow(task_id=identity, title=title, pipeline=flow.removeprefix(PREFIX), session=session)

@@ -1,13 +1,14 @@
 """The facts of a phase: what its commands have reported; pure. Nothing that a model says becomes a fact."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook import Object
 from deedbook_flow_swe.contract import EACH_UNIT, Contract
 
 _TESTS: Final = ("pytest", "coverage", "json")
-_FINDINGS: Final = {"ruff": "lint", "secrets": "secrets"}
+_FINDINGS: Final[Mapping[str, str]] = MappingProxyType({"ruff": "lint", "secrets": "secrets"})
 
 
 def collect_facts(contract: Contract, checks: Mapping[str, Any], criteria: Sequence[Object] = ()) -> dict[str, Any]:

@@ -67,10 +67,11 @@ def build_signal(block: Block, *, task: str, phase: str, iteration: int, to_phas
 
 
 def render_signal(signal: Object) -> str:
-    """Return the text of the gate file of a phase that is blocked."""
-    missing = "".join(f"- {each}\n" for each in signal["missing"])
-    asked = f"\nMissing:\n\n{missing}" if missing else ""
-    return render_document(signal, f"# {signal['phase']}: blocked\n\n{signal['reason']}\n{asked}")
+    """Return the text of the gate file of a phase that is blocked.
+
+    It is part of a prompt with a budget: the text repeats nothing of the front matter.
+    """
+    return render_document(signal, f"# {signal['phase']}: blocked\n")
 
 
 def render_review(
@@ -82,7 +83,7 @@ def render_review(
         "decision": decision, "note": note, "seen": dict(seen),
     }  # fmt: skip
     state = f"A person decided: {decision}." if decision else "A person has to decide."
-    return render_document(front, f"# {phase}: {state}\n\n{reason}\n\n{note}")
+    return render_document(front, f"# {phase}: {state}\n")
 
 
 def find_gates(contract: Contract, paths: Sequence[str]) -> list[str]:

@@ -154,10 +154,15 @@ class TaskMaterial:
         """Return what the result of a command says, in the form of its schema; raises `ValueError`."""
         return parse_result(command, result, task=self.id, unit=unit, criteria=self.criteria)
 
-    def describe_work(self, run: Run, unit: Object | None, returned: File | None, persona: str) -> PhaseWork:
+    def describe_work(
+        self, run: Run, contract: Contract, unit: Object | None, returned: File | None, persona: str
+    ) -> PhaseWork:
         """Return what a prompt is made for; the code of a unit is read by the runner, in *run*."""
         name = None if unit is None else str(unit["id"])
-        added = [*([returned] if returned else []), *(self._read_slice(run, unit) if unit is not None else [])]
+        added = [
+            *([returned] if returned else []),
+            *(self._read_slice(run, contract, unit) if unit is not None else []),
+        ]
         return PhaseWork(
             values=self.values(name),
             tags=frozenset(self.task["tags"]),
@@ -176,15 +181,22 @@ class TaskMaterial:
         }
         return choose(self.routing, contract.phase, unit, facts, default=contract.tier, tiers=run.tiers())
 
-    def _read_slice(self, run: Run, unit: Object) -> list[File]:
-        """Return the code that a unit may see; the runner reads it, since the agent sees no repository."""
+    def _read_slice(self, run: Run, contract: Contract, unit: Object) -> list[File]:
+        """Return the code that a unit may see; the runner reads it, since the agent sees no repository.
+
+        The code gets half of the budget. Of longer files, the agent sees the definitions of the unit's interfaces.
+        """
         ability = self.definition.abilities.get("slice")
         if ability is None or not unit.get("files"):
             return []
-        args = {"root": self.worktree, "files": list(unit["files"]), "most_bytes": _MOST_SLICE}
+        names = [str(each).rpartition(".")[2] for each in unit.get("interfaces", ())]
+        args = {
+            "root": self.worktree, "files": list(unit["files"]), "most_bytes": contract.tokens * _BYTES // 2,
+            **({"names": names} if names else {}),
+        }  # fmt: skip
         found: Any = run.call(ability, args)
         return [File(each["path"], each["text"], each["digest"]) for each in found["files"]]
 
 
-_MOST_SLICE: Final = 65_536
-"""The most bytes of code that a prompt may have; the budget of tokens is usually smaller."""
+_BYTES: Final = 4
+"""About how many bytes of code a token has."""

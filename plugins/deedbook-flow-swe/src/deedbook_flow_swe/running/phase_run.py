@@ -194,7 +194,9 @@ class PhaseRun:
                 raise Blocked(self._blame("rule", why, rule=rule.id, severity=rule.severity))
         value: Any = results if command.each == "unit" else results[0]
         self._checks[rule.check] = value
-        return {self._fill(command.writes): f"{json.dumps(value, indent=2, ensure_ascii=False)}\n"}
+        return {
+            self._fill(command.writes): f"{json.dumps(value, ensure_ascii=False)}\n"
+        }  # one line: it is part of a prompt
 
     def _call_command(self, rule: Rule, unit: Object | None) -> Any:
         command = rule.command
@@ -214,7 +216,7 @@ class PhaseRun:
     # --- the agent ----------------------------------------------------------------------------------------------------
 
     def _describe_work(self) -> PhaseWork:
-        return self._material.describe_work(self._run, self._unit, self._returned, "")
+        return self._material.describe_work(self._run, self._contract, self._unit, self._returned, "")
 
     def _assemble(self, run: Run, files: Mapping[str, File], work: PhaseWork) -> Prompt:
         """Return the prompt; record what it is made of, and which model is asked."""
@@ -223,7 +225,8 @@ class PhaseRun:
             "unit": self._unit_id,
         }  # fmt: skip
         role = run.agent(self._contract.agent)
-        shown = [ContextFile(file.path, file.text) for file in files.values()]
+        added = {file.path for file in work.added}  # the signal to mend is required, also where the scope names it
+        shown = [ContextFile(file.path, file.text) for file in files.values() if file.path not in added]
         seen = "\n".join(file.text for file in (*work.added, *shown))
         choice = self._material.choose_tier(run, self._contract, self._unit, seen)
 
@@ -231,8 +234,7 @@ class PhaseRun:
             request = {"messages": build_messages(role, text), "response_schema": ANSWER}
             return role.count_tokens(request, tier=choice.tier)
 
-        added = tuple(each for each in work.added if each.path not in files)
-        work = attrs.evolve(work, added=added, persona=role.instructions)
+        work = attrs.evolve(work, persona=role.instructions)
         context = assemble(self._material.definition, self._contract, work, shown, _without_persona(count, role))
         self._material.note(run, CONTEXT_ASSEMBLED, {**where, **_describe_context(context)})
         self._material.note(
@@ -310,9 +312,11 @@ class PhaseRun:
                 raise
             if failure.code in DENIALS:
                 self._record_denial(run, ability, failure.code, str(failure))
-            by = "denied" if failure.code in DENIALS else "agent"
             place = self._find_denied(args["paths"])
-            raise Blocked(self._blame(by, f"{failure.code}: {failure}", rule="write", place=place)) from None
+            if failure.code not in DENIALS:
+                raise Blocked(self._blame("agent", f"{failure.code}: {failure}", rule="write", place=place)) from None
+            why = f"{failure.code}: the contract does not let {self._contract.agent} write {place}"
+            raise Blocked(self._blame("denied", why, rule="write", place=place)) from None
         self._outputs |= written["digests"]
         return [File(each["path"], each["text"], written["digests"][each["path"]]) for each in outputs]
 

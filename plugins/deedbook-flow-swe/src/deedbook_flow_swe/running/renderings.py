@@ -16,7 +16,7 @@ from deedbook import Object
 from deedbook_flow_swe.definition import Definition
 
 from .state import AWAITING_HUMAN, DONE, ENDS, PipelineState
-from .values import MalformedFile, read_value
+from .values import MalformedFile, read_object, read_value
 
 STATE: Final = "shared/pipeline-state.yaml"
 ROLLBACKS: Final = "shared/rollback-log.md"
@@ -195,11 +195,7 @@ def _render_lines(lines: Sequence[str], found: str, others: _Others) -> str:
 
 
 def _task_of(line: str) -> str | None:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    task = row.get("task_id") if isinstance(row, dict) else None
+    task = read_object(line).get("task_id")
     return task if isinstance(task, str) else None
 
 

@@ -20,6 +20,7 @@ from .blocks import Block
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _FINDINGS: Final = "findings"
+_OUTPUT: Final = re.compile(r"\boutputs\.(\w+)")
 
 
 @attrs.frozen(kw_only=True)
@@ -99,13 +100,13 @@ class RuleBook:
         if finding is not None and rule.command is None:
             place, about = str(finding.get("place", "")), finding.get("unit", unit)
             what = finding.get("rule") or finding.get("id") or rule.id
-            text = finding.get("message") or finding.get("title") or ""
+            text = finding.get("problem") or finding.get("message") or finding.get("title") or ""
             return Block(
                 by="rule", rule=str(what), place=place or None, severity=finding["severity"],
-                reason=f"{reason}: {what} at {place}{f': {text}' if text else ''}", unit=about,
+                reason=f"{reason.rstrip('.')}: {what} at {place}{f': {text}' if text else ''}", unit=about,
             )  # fmt: skip
         failed = _failed_unit(values.checks.get(rule.check)) if rule.command is not None else None
-        file = rule.output or (rule.command.writes.rpartition("/")[2] if rule.command else None)
+        file = rule.command.writes.rpartition("/")[2] if rule.command else rule.output or _named_output(rule)
         return Block(
             by="rule", rule=rule.id, place=failed or file, severity=rule.severity, reason=reason, unit=failed or unit
         )
@@ -134,6 +135,12 @@ class RuleBook:
             else:
                 raise KeyError(schema)
         return self._schemas[schema]
+
+
+def _named_output(rule: Rule) -> str | None:
+    """Return the first output that the condition of *rule* names."""
+    found = _OUTPUT.search(rule.cel or "")
+    return found[1] if found else None
 
 
 def _failed_unit(results: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -16,7 +16,7 @@ from deedbook_flow_swe.definition import PREFIX, Definition
 from .board import TaskRow
 from .task_queue import Departure, QueuedTask, TaskQueue, encode_task
 
-WAITS = "NEEDS_HUMAN"
+WAITS: Final = "NEEDS_HUMAN"
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,8 @@
 """The state machine of a task; pure. Only the runner moves it, and the runner asks no model about a move.
 
 A task goes through the phases in order, then it is DONE. A blocked phase sends it to the phase before (ROLLED_BACK), or
-it waits for a person (BLOCKED_AWAITING_HUMAN): if there is no phase before, or if the same issue was blocked too often.
+it waits for a person (BLOCKED_AWAITING_HUMAN): if there is no phase to go back to, or if the same issue was blocked too
+often. What is merged stays: no phase after the merge sends the task back before it.
 """
 
 from collections.abc import Mapping
@@ -62,12 +63,14 @@ class PipelineState:
 
     *phase* is the phase in which it is, *state* that phase in capital letters or an exceptional state. *passes_on* are
     the phases that cannot mend what a later phase finds. *blocks* counts the blocks by issue; *asked* is whether the
-    person is asked about outputs that passed all rules (``review``) or about a block (``block``).
+    person is asked about outputs that passed all rules (``review``) or about a block (``block``). *first* is the phase
+    before which the task does not go back.
     """
 
     phases: tuple[str, ...]
     phase: str
     state: str
+    first: str
     history: Mapping[str, PhaseHistory]
     passes_on: frozenset[str] = frozenset()
     escalate_after: int = 3
@@ -85,6 +88,7 @@ class PipelineState:
             phases=phases,
             phase=phases[0],
             state=phases[0].upper(),
+            first=phases[0],
             history={phase: PhaseHistory(phase=phase) for phase in phases},
             passes_on=passes_on,
             escalate_after=escalate_after,
@@ -134,6 +138,10 @@ class PipelineState:
         following = self.phases[self.phases.index(self.phase) + 1]
         return attrs.evolve(done, phase=following, state=following.upper(), started=None)
 
+    def settle(self) -> Self:
+        """Let the task never go back before its present phase: what was done until now lasts."""
+        return attrs.evolve(self, first=self.phase)
+
     def block(self, issue: str, reason: str) -> "tuple[Self, tuple[Rollback, ...]]":
         """Block the present phase: return the state after it, with the moves back, which are none for a person."""
         self._require(self.phase.upper())
@@ -144,7 +152,7 @@ class PipelineState:
             issue=issue,
             reason=reason,
         )
-        if self.phase == self.phases[0] or count >= self.escalate_after:
+        if self.phase == self.first or count >= self.escalate_after:
             return attrs.evolve(blocked, state=AWAITING_HUMAN, asked="block"), ()
         return _roll_back(blocked, issue, reason, count)
 
@@ -157,7 +165,7 @@ class PipelineState:
         """Go on as a person decides.
 
         ``go-on`` after a review lets the phase be completed, and after a block lets it run again. ``rework`` sends the
-        task to the phase before, and a first phase runs again. ``stop`` halts the task.
+        task to the phase before, and the first phase to which it can go back runs again. ``stop`` halts the task.
         """
         self._require(AWAITING_HUMAN)
         issue, reason = self.issue, self.reason
@@ -165,7 +173,7 @@ class PipelineState:
         free = attrs.evolve(self, blocks=blocks, state=self.phase.upper(), asked="", issue="", reason="")
         if decision == STOP:
             return attrs.evolve(free, state=HALTED), ()
-        if decision == GO_ON or self.phase == self.phases[0]:
+        if decision == GO_ON or self.phase == self.first:
             if decision == GO_ON and self.asked == "review":
                 return free, ()
             return attrs.evolve(free, started=None), ()
@@ -194,8 +202,8 @@ def _roll_back(state: _State, issue: str, reason: str, count: int) -> tuple[_Sta
     """Return the state after moving back from the blocked phase, through all phases that pass the block on."""
     moves: list[Rollback] = []
     history = dict(state.history)
-    at = state.phases.index(state.phase)
-    while not moves or (state.phases[at] in state.passes_on and at > 0):
+    at, first = state.phases.index(state.phase), state.phases.index(state.first)
+    while not moves or (state.phases[at] in state.passes_on and at > first):
         source, target = state.phases[at], state.phases[at - 1]
         moves.append(
             Rollback(from_phase=source, to_phase=target, issue=issue, reason=reason, count=count, cascade=bool(moves))

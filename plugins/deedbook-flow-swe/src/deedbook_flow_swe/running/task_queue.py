@@ -25,6 +25,7 @@ from deedbook_serve.tasks.views import Task
 from .board import QUEUED, TaskRow, read_rows
 from .files import digest_text
 from .intake import build_task, name_task
+from .values import read_object
 
 PAGE: Final = "shared/queue.md"
 _HEAD: Final = """\
@@ -183,8 +184,5 @@ def _new_lines(text: str) -> list[tuple[int, str]]:
 
 def _read_task(task: Task) -> dict[str, Any]:
     args: Any = task.args
-    try:
-        found = json.loads(args["prompt"])
-    except (KeyError, TypeError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and "id" in found else {}
+    found = read_object(str(args.get("prompt", ""))) if isinstance(args, Mapping) else {}
+    return found if "id" in found else {}

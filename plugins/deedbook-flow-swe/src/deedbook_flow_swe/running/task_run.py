@@ -185,6 +185,8 @@ class TaskRun:
         self._publisher.measure(contract.phase, iteration)
         path = f"{self._fill(contract.folder)}/{contract.gate.passed}"
         self._state = self._state.complete(now)
+        if contract.gate.passed == MERGED and not self._state.has_ended:
+            self._state = self._state.settle()
         written = self._publisher.publish(self._state, {path: render_gate(gate)})
         material.approved.update({**outputs, **written})
         material.files[contract.phase].update(written)

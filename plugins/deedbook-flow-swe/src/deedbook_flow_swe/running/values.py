@@ -1,13 +1,13 @@
 """The values of files: what rules see of an input or an output; pure."""
 
-from typing import Any
+from typing import Any, Final
 
 from deedbook import Json
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
 from deedbook.workspace.documents import parse_front_matter, parse_yaml
 
-DIFF = ".diff"
+DIFF: Final = ".diff"
 
 
 class MalformedFile(ValueError):  # noqa: N818 - it names what was found
@@ -25,6 +25,15 @@ def read_value(path: str, text: str) -> Json:
         raise MalformedFile(str(problem)) from None
     except ValueError as problem:
         raise MalformedFile(f"{path}: {problem}") from None
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """Return the JSON object that *text* is; an empty one if it is none."""
+    try:
+        found = canonical.parse(text)
+    except DeedbookError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _read(path: str, text: str) -> Json:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from .inbox import INBOX
+from .places import INBOX
 
 EXECUTOR: Final = "executor"
 RUNNER: Final = "pipeline-runner"

@@ -7,7 +7,8 @@ from typing import Any, Final
 from deedbook import Ctx, Failed, HandlerSpec, Host, Json, Object
 from deedbook.format.canonical import encode
 
-from .inbox import INBOX, MAX_BYTES, REPLY, REQUEST, read_reply
+from .inbox import MAX_BYTES, REPLY, REQUEST, read_reply
+from .places import INBOX
 from .steps import STEP_SCHEMA, TASK_SCHEMA, TRANSCRIPT_SCHEMA
 
 _PAUSE: Final = 0.02

@@ -13,7 +13,6 @@ from deedbook.format.schema import Validator, foreign
 
 from .steps import STEP_SCHEMA, TASK_SCHEMA, TRANSCRIPT_SCHEMA
 
-INBOX: Final = "shared/inbox"
 REQUEST: Final = ".request.json"
 REPLY: Final = ".reply.json"
 MAX_BYTES: Final = 8 << 20

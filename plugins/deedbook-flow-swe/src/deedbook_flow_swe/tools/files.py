@@ -25,7 +25,7 @@ class TextFile:
     digest: str
     bytes: int
 
-    def json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {"path": self.path, "text": self.text, "digest": self.digest, "bytes": self.bytes}
 

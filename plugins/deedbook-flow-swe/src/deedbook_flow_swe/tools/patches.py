@@ -58,7 +58,7 @@ class ChangedFile:
     added: int = 0
     removed: int = 0
 
-    def json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         return attrs.asdict(self)
 
@@ -136,7 +136,7 @@ def check_patch(text: str, allow: Sequence[str] | None, most_lines: int | None) 
 def describe(files: Sequence[ChangedFile]) -> dict[str, Any]:
     """Return *files* and the totals of their lines as JSON."""
     return {
-        "files": [file.json() for file in files],
+        "files": [file.as_json() for file in files],
         "added": sum(file.added for file in files),
         "removed": sum(file.removed for file in files),
     }

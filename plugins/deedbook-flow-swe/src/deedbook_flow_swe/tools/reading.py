@@ -8,11 +8,13 @@ from deedbook.policy.limits import FileList
 from deedbook_tool_standard.reach import FileTool, check_time
 from deedbook_tool_standard.shapes import COUNT, FOLDER, PATH, listed, strict
 
-from .files import compile_globs, find_files, is_glob, read_text
-from .shapes import GLOB, GLOBS, TEXT_FILE
+from .excerpts import cut_text
+from .files import TextFile, compile_globs, find_files, is_glob, read_text
+from .shapes import GLOB, GLOBS, SLICE, TEXT_FILE
 
 MOST_BYTES: Final = 4 << 20
 """The most bytes of text in one result."""
+_NAMES: Object = {"type": "array", "maxItems": 200, "items": {"type": "string", "minLength": 1, "maxLength": 200}}
 _MOST: Object = {"type": "integer", "minimum": 1, "maximum": MOST_BYTES, "default": MOST_BYTES}
 
 
@@ -49,25 +51,30 @@ class SweRead(FileTool):
                 check_time(ctx)
                 file = read_text(self.host, path, left)
                 left -= file.bytes
-                files[path] = file.json()
+                files[path] = file.as_json()
             missing += [entry] if not found and index < len(wanted) else []
         return {"files": list(files.values()), "missing": missing}
 
 
 class SweSlice(FileTool):
-    """Read the code that a unit may see: ``{root, files, most_bytes}`` to ``{files, left_out}``.
+    """Read the code that a unit may see: ``{root, files, most_bytes, names?}`` to ``{files, left_out, bytes}``.
 
     *files* are globs below *root*, such as the files of a unit below its worktree. Paths in the result are relative to
-    *root*. A file that does not fit into what is left of *most_bytes*, or is no text, is left out as a whole, and named
-    with its reason: ``size`` or ``not_text``.
+    *root*. The smaller files come first. With *names*, such as those of functions, each file gets an equal share of
+    what is left of *most_bytes*; an excerpt with the definitions of the names stands for a longer one, marked as
+    ``excerpt``. A file that does not fit, or is no text, is left out, and named with its reason: ``size`` or
+    ``not_text``.
     """
 
     spec = HandlerSpec(
         settings=strict({}),
-        takes=strict({"root": {**FOLDER, "minLength": 1}, "files": GLOBS, "most_bytes": _MOST}),
+        takes=strict(
+            {"root": {**FOLDER, "minLength": 1}, "files": GLOBS, "most_bytes": _MOST, "names": _NAMES},
+            optional=frozenset({"names"}),
+        ),
         gives=strict(
             {
-                "files": listed(TEXT_FILE),
+                "files": listed(SLICE),
                 "left_out": listed(strict({"path": PATH, "why": {"enum": ["size", "not_text"]}})),
                 "bytes": COUNT,
             }
@@ -81,25 +88,41 @@ class SweSlice(FileTool):
         root = args["root"].rstrip("/")
         compile_globs(args["files"])  # so that a fault names the glob as it was given
         below = [f"!{root}/{each[1:]}" if each[:1] == "!" else f"{root}/{each}" for each in args["files"]]
-        files: list[dict[str, Any]] = []
-        left_out: list[Json] = []
-        left = args["most_bytes"]
+        read: list[TextFile] = []
+        left_out: dict[str, str] = {}
         for path in sorted(set(self._find(below, ctx))):
             check_time(ctx)
-            name = path.removeprefix(f"{root}/")
             try:
-                file = read_text(self.host, path, left)
+                read.append(read_text(self.host, path, MOST_BYTES))
             except Failed as problem:
                 if problem.code not in _LEFT_OUT:
                     raise
-                left_out.append({"path": name, "why": _LEFT_OUT[problem.code]})
-                continue
-            left -= file.bytes
-            files.append({**file.json(), "path": name})
-        return {"files": files, "left_out": left_out, "bytes": args["most_bytes"] - left}
+                left_out[path] = _LEFT_OUT[problem.code]
+        files, left = _share(read, args["most_bytes"], args.get("names"))
+        left_out |= {file.path: "size" for file in read if file.path not in files}
+        return {
+            "files": [{**files[path], "path": path.removeprefix(f"{root}/")} for path in sorted(files)],
+            "left_out": [{"path": path.removeprefix(f"{root}/"), "why": left_out[path]} for path in sorted(left_out)],
+            "bytes": args["most_bytes"] - left,
+        }
 
     def _find(self, globs: Sequence[str], ctx: Ctx) -> Iterator[str]:
         yield from find_files(self.host, globs, None, ctx) if globs else ()
+
+
+def _share(read: Sequence[TextFile], most: int, names: Sequence[str] | None) -> tuple[dict[str, dict[str, Any]], int]:
+    """Return the files or excerpts that fit into *most* bytes, by path, and the bytes that are left."""
+    found: dict[str, dict[str, Any]] = {}
+    waiting = sorted(read, key=lambda file: (file.bytes, file.path))
+    for index, file in enumerate(waiting):
+        share = most if names is None else most // (len(waiting) - index)
+        text = (
+            file.text if file.bytes <= share else "" if names is None else cut_text(file.path, file.text, names, share)
+        )
+        if text or not file.bytes:
+            most -= len(text.encode())
+            found[file.path] = {**file.as_json(), "text": text, **({} if text == file.text else {"excerpt": True})}
+    return found, most
 
 
 _LEFT_OUT: Final = {"TOO_LARGE": "size", "NOT_TEXT": "not_text"}

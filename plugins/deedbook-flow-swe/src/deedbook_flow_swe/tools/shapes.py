@@ -22,6 +22,8 @@ TEXT_FILE: Object = {
     "properties": {"path": PATH, "text": {"type": "string"}, "digest": DIGEST, "bytes": COUNT},
     "additionalProperties": False,
 }
+SLICE: Object = {**TEXT_FILE, "properties": {**TEXT_FILE["properties"], "excerpt": {"const": True}}}
+"""A file, or an excerpt of one; the digest is that of the whole file."""
 CHANGED_FILE: Object = {
     "type": "object",
     "required": ["path", "kind", "added", "removed"],

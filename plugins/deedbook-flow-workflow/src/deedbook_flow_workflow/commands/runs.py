@@ -83,10 +83,10 @@ def resume(options: GlobalOptions, session: str, accept_charter: str, wait: floa
 def status(options: GlobalOptions, session: str) -> int:
     """Show the cycles of SESSION: verdict, phases, the personas of each run of a phase, and what it came to."""
     from deedbook.cli.ledgers import ledger_path, own_session, read_leniently
-    from deedbook.format.context import read_contexts
     from deedbook.format.files import Folder
     from deedbook.format.folds import fold
     from deedbook.format.reader import read
+    from deedbook_flow_runcontext.ledger_contexts import read_contexts
     from deedbook_inspect.replaying.cycles import CycleFold
 
     source, _ = read_leniently(options.workspace)

@@ -9,8 +9,9 @@ import attrs
 from markupsafe import Markup
 
 from deedbook.contract import Event
-from deedbook.format.event_text import show, summary
+from deedbook.format.event_text import show
 from deedbook.format.terminal import short
+from deedbook_inspect.event_summary import summary
 
 from .account import SessionAccount
 from .bars import build_chart

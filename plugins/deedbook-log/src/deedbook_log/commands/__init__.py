@@ -1,1 +1,1 @@
-"""The commands `deedbook prove`, `deedbook witness` and `deedbook ledger checkpoint`."""
+"""The commands `deedbook prove`, `witness`, `keys rotate`, and those of `deedbook ledger`."""

@@ -35,7 +35,7 @@ class SuiteReport:
         found = [outcome for name, outcome in self.tests.items() if name == test or name.startswith(f"{test}[")]
         return bool(found) and set(found) == {PASSED}
 
-    def json(self) -> list[dict[str, str]]:
+    def as_json(self) -> list[dict[str, str]]:
         """Return the tests as JSON."""
         return [{"id": name, "outcome": outcome} for name, outcome in self.tests.items()]
 

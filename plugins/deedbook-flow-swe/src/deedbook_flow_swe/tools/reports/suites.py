@@ -28,7 +28,7 @@ def parse_tests(result: Any, subject: ReportSubject, *, measured: bool = False) 
         "exit_code": status,
         **_counts(report),
         "skipped": report.count(SKIPPED),
-        "tests": report.json(),
+        "tests": report.as_json(),
         "coverage": covered,
         "threshold_met": None if covered is None or threshold is None else covered >= threshold,
         "acceptance_criteria_verified": sorted(

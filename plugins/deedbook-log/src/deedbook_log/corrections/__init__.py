@@ -1,0 +1,1 @@
+"""Corrections of ledgers: events amended, sealed values erased, payloads excised."""
