@@ -229,6 +229,21 @@ def test_executor_that_ends_before_it_reports_is_refused(fails, place):
     assert f"the executor at {place} ended the connection" in error.message
 
 
+def test_refusal_that_came_before_the_order_is_read(fails, place, monkeypatch):
+    with listen(place, shared=False) as listening:
+        connect = remote.Executor._connect
+
+        def connect_late(executor, connection):
+            connect(executor, connection)
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.sendall(encode_answer("SANDBOX_REFUSED", "it serves user 1, not 2"))
+
+        monkeypatch.setattr(remote.Executor, "_connect", connect_late)
+        error = fails("", executor=place)
+    assert error.message == f"the executor at {place}: it serves user 1, not 2"
+
+
 # --- refusals of the executor -----------------------------------------------------------------------------------------
 
 
