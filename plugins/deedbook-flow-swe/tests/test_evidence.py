@@ -182,8 +182,17 @@ def test_routing_in_force_says_where_it_comes_from():
 def test_rewards_of_an_agent_are_a_table():
     reward = {"task_id": "t1", "composite_score": None, "phase_health": {"planning": {"iterations": 2, "outcome": "x"}}}
     text = world.render_agent_rewards("planner", [(reward, "planning"), ({**reward, "task_id": "a|b"}, "security")])
-    assert "| t1 | null | 2 | x |  |\n" in text
-    assert "| a\\|b | null | null | null |  |\n" in text
+    assert "| t1 | planning | null | 2 | x |  |\n" in text
+    assert "| a\\|b | security | null | null | null |  |\n" in text
+
+
+def test_rewards_of_an_agent_keep_the_last_rows_of_other_tasks_and_replace_their_own():
+    text = ""
+    for number in (*range(60), 59):
+        reward = {"task_id": f"t{number}", "composite_score": number % 2, "phase_health": {}}
+        text = world.render_agent_rewards("planner", [(reward, "planning")], text)
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| t") and "| task" not in line]
+    assert rows == [f"| t{number}" for number in range(10, 60)]
 
 
 @pytest.mark.parametrize("kind", [PATTERN, ANTI_PATTERN])

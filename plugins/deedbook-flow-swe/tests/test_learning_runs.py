@@ -44,11 +44,16 @@ def revise(shop):
     ledger.append([build_entry(ledger, ROUTING_REVISED, payload, principal="ada")], durable=True)
 
 
-def run(shop, task="task-1"):
+def good_answers():
+    """Return what each role answers in a task without a block."""
+    return {"outliner": [outline()], "builder": [build(FIRST), build(SECOND)], "checker": [check()]}
+
+
+def run(shop, task="task-1", **more):
     """Run a task, and return the tiers that its phases asked."""
     shop.kernel = shop.lab.kernel()
     with shop.kernel.session("run") as session:
-        session.run(json.dumps({**TASK, "id": task}), "swe/small")
+        session.run(json.dumps({**TASK, "id": task, **more}), "swe/small")
     chosen = [event.payload for event in shop.lab.all("swe.model_chosen", session)]
     return session, [each["tier"] for each in chosen]
 
@@ -96,6 +101,49 @@ def test_reward_of_a_task_with_rework_and_a_denial_follows_from_its_events(shop)
     assert reward["reward_decomposition"]["phase_discipline"] < 1
     checks = {check.name: check for check in check_learning(shop.lab.state)}
     assert checks["rewards of tasks"].level == "ok", checks["rewards of tasks"].found
+
+
+def test_routing_in_force_is_rendered_when_a_task_begins(shop):
+    run(shop)
+    text = shop.text("world/routing-policies/test.yaml")
+    assert text.startswith("# The policy in force, from the charter.")
+    assert YAML(typ="safe").load(text) == ROUTING
+    revise(shop)
+    shop.script(outliner=outline().replace("task-1", "task-2"), builder=[], checker=[])
+    shop.answers["outliner"] = ["no answer"]
+    run(shop, "task-2")
+    text = shop.text("world/routing-policies/test.yaml")
+    assert "of the workspace ledger. Edits" in text
+    assert YAML(typ="safe").load(text) == REVISED
+
+
+def test_rewards_of_each_agent_are_rendered_and_in_no_context(shop):
+    """Also not of a phase whose scope is everything."""
+    shop.change("contracts/outline.yaml", 'exclude: ["tasks/{task-id}/build/", "agents/*/rewards.md"]', "exclude: []")
+    shop.change("contracts/outline.yaml", "tokens: 800", "tokens: 20000")
+    shop.change("contracts/outline.yaml", '"world/patterns/"]', '"world/patterns/", "*/*/*.md"]')
+    (shop.lab.path / "other/folder").mkdir(parents=True)
+    (shop.lab.path / "other/folder/page.md").write_text("seen by the outliner\n")
+    run(shop)
+    rows = {
+        name: shop.text(f"agents/{name}/rewards.md").splitlines()[6:] for name in ("outliner", "builder", "checker")
+    }
+    assert rows["checker"] == ["| task-1 | check | null | 1 | clean |  |"]
+    second = {role: [each.replace("task-1", "task-2") for each in given] for role, given in good_answers().items()}
+    shop.script(**second)
+    shop.requests.clear()
+    run(shop, "task-2")
+    assert [row.split(" | ")[0] for row in shop.text("agents/builder/rewards.md").splitlines()[6:]] == [
+        "| task-1", "| task-2",
+    ]  # fmt: skip
+    assert "seen by the outliner" in shop.requests[0]["messages"][-1]["content"]
+    assert not [each for each in shop.requests if "Rewards of" in json.dumps(each)]
+
+
+def test_generated_task_is_in_no_page_of_rewards(shop):
+    session, _ = run(shop, generated=True)
+    assert shop.lab.payload("swe.rewarded", session)["reward"]["generated"]
+    assert not (shop.lab.path / "agents").exists()
 
 
 def test_each_phase_adds_a_line_of_metrics(shop):

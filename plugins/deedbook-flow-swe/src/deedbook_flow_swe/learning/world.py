@@ -4,6 +4,7 @@ Only the runner writes them. The same record gives the same bytes.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from deedbook import Object
@@ -11,6 +12,8 @@ from deedbook_flow_swe.yaml_text import render_yaml
 
 from .evidence import ANTI_PATTERN, PATTERN, Mention, PatternEvidence
 
+MOST_REWARDS: Final = 50
+"""The most rows of ``rewards.md``; the ledgers have all rewards."""
 _FOLDERS: Final = {PATTERN: "world/verified-patterns", ANTI_PATTERN: "world/anti-patterns"}
 
 
@@ -27,6 +30,11 @@ def evidence_path(kind: str, pattern: str) -> str:
 def routing_path(policy: str) -> str:
     """Return the file of the routing policy in force."""
     return f"world/routing-policies/{policy}.yaml"
+
+
+def agent_rewards_path(agent: str) -> str:
+    """Return the file with the rewards of an agent."""
+    return f"agents/{agent}/rewards.md"
 
 
 def render_pattern(evidence: PatternEvidence, mention: Mention) -> str:
@@ -53,19 +61,42 @@ def render_reward(reward: Object) -> str:
     return render_yaml(reward)
 
 
-def render_agent_rewards(agent: str, rewards: list[Any]) -> str:
-    """Return ``rewards.md`` of an agent: one row for each task in which its phase ran. No agent gets to read it."""
+def render_agent_rewards(agent: str, rewards: Sequence[tuple[Object, str]], earlier: str = "") -> str:
+    """Return ``rewards.md`` of an agent: a row for each reward and phase of the agent. No agent gets to read it.
+
+    The rows of other tasks in *earlier*, the present text of the page, stay: the last `MOST_REWARDS` rows in all.
+    """
+    rows = [_reward_row(reward, phase) for reward, phase in rewards]
+    tasks = {_task_of(row) for row in rows}
+    kept = [row for row in _find_rows(earlier) if _task_of(row) not in tasks]
     lines = [
         f"# Rewards of {agent}",
         "",
-        "| task | composite | iterations | outcome | cause |",
-        "|---|---|---|---|---|",
+        "The runner writes this page. Edits have no effect.",
+        "",
+        _HEAD,
+        _RULE,
+        *[*kept, *rows][-MOST_REWARDS:],
     ]
-    for reward, phase in rewards:
-        health = reward["phase_health"].get(phase, {})
-        cells = (reward["task_id"], reward["composite_score"], health.get("iterations"), health.get("outcome"))
-        lines.append("| " + " | ".join([*map(_cell, cells), _cell(health.get("cause", ""))]) + " |")
     return "\n".join(lines) + "\n"
+
+
+_HEAD: Final = "| task | phase | composite | iterations | outcome | cause |"
+_RULE: Final = "|---|---|---|---|---|---|"
+
+
+def _reward_row(reward: Object, phase: str) -> str:
+    health = reward["phase_health"].get(phase, {})
+    cells = (reward["task_id"], phase, reward["composite_score"], health.get("iterations"), health.get("outcome"))
+    return "| " + " | ".join([*map(_cell, cells), _cell(health.get("cause", ""))]) + " |"
+
+
+def _find_rows(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("| ") and line != _HEAD]
+
+
+def _task_of(row: str) -> str:
+    return row.removeprefix("| ").partition(" | ")[0]
 
 
 def _cell(value: Any) -> str:

@@ -23,6 +23,8 @@ from .agents import AGENTS, SKILLS
 from .files import PipelineFile
 
 PERSONA: Final = "persona.md"
+REWARDS: Final = f"{AGENTS}/*/rewards.md"
+"""The pages with the rewards of agents, which no prompt has, whatever a contract says."""
 DEFAULT_SEVERITY: Final = "BLOCKER"
 Keys = tuple[str | int, ...]
 
@@ -52,7 +54,7 @@ def read_contract(file: PipelineFile, data: str) -> Contract:
         rollback=_rollback(said["rollback_signal"], data),
         scope=Scope(
             include=paths(each for each in scope["include"] if not is_agent_file(each)),
-            exclude=paths(scope.get("exclude", ())),
+            exclude=paths(dict.fromkeys((*scope.get("exclude", ()), REWARDS))),
             select={join_data(data, folder): how for folder, how in scope.get("select", {}).items()},
             skills=own[0] in scope["include"],
             persona=own[1] in scope["include"],

@@ -5,17 +5,28 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook import Object, Run
+from deedbook import Failed, Object, Run
 from deedbook_flow_swe.events import PATTERN_PROMOTED, REWARDED
 from deedbook_flow_swe.learning.evidence import PROMOTED, Mention, PatternEvidence
 from deedbook_flow_swe.learning.policy_kinds import PATTERN_SUBJECT, PROMOTION, name_policy
 from deedbook_flow_swe.learning.reward import compute_reward
-from deedbook_flow_swe.learning.world import evidence_path, pattern_path, render_evidence, render_pattern, render_reward
+from deedbook_flow_swe.learning.world import (
+    agent_rewards_path,
+    evidence_path,
+    pattern_path,
+    render_agent_rewards,
+    render_evidence,
+    render_pattern,
+    render_reward,
+)
 
 from .material import TaskMaterial
 
 RETROSPECTIVE: Final = "retrospective"
 """The phase whose outputs name patterns, and whose folder gets the reward."""
+_ATTEMPTS: Final = 50
+"""How often the pages of agents are read again: another task may have written its rows in between."""
+_CONFLICT: Final = "WRITE_CONFLICT"
 
 
 def reward_task(run: Run, material: TaskMaterial) -> None:
@@ -31,6 +42,30 @@ def reward_task(run: Run, material: TaskMaterial) -> None:
     for mention in mentions:
         files |= _judge(run, material, reward, mention)
     material.write(run, {material.path(name): text for name, text in files.items()})
+    if not reward["generated"]:
+        _publish_rewards(run, material, reward)
+
+
+def _publish_rewards(run: Run, material: TaskMaterial, reward: Object) -> None:
+    """Add the reward to the page of each agent that worked on the task."""
+    rows: dict[str, list[tuple[Object, str]]] = {}
+    for contract in material.definition.phases:
+        if contract.phase in reward["phase_health"]:
+            rows.setdefault(contract.agent, []).append((reward, contract.phase))
+    paths = {material.path(agent_rewards_path(agent)): agent for agent in rows}
+    for _ in range(_ATTEMPTS):
+        found: Any = run.call(material.ability("read"), {"paths": [], "optional": list(paths)})
+        there = {each["path"]: each for each in found["files"]}
+        earlier = {path: there[path]["text"] if path in there else "" for path in paths}
+        texts = {path: render_agent_rewards(agent, rows[agent], earlier[path]) for path, agent in paths.items()}
+        try:
+            material.write(run, texts, {path: there[path]["digest"] if path in there else "" for path in paths})
+        except Failed as failure:
+            if failure.code != _CONFLICT:
+                raise
+        else:
+            return
+    raise Failed(_CONFLICT, f"other tasks wrote the rewards of agents {_ATTEMPTS} times in a row", retryable=True)
 
 
 def find_mentions(material: TaskMaterial) -> Iterator[Mention]:

@@ -19,9 +19,10 @@ from deedbook_flow_swe.events import (
 )
 from deedbook_flow_swe.learning.policy_kinds import ROUTING, ROUTING_SUBJECT, name_policy
 from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
+from deedbook_flow_swe.learning.world import render_routing, routing_path
 
 from .agents import ModelAgent, PhaseAgent, ask_process
-from .blocks import Block
+from .blocks import MODEL, Block
 from .files import File, digest_text
 from .gates import build_gate, build_signal, render_gate, render_review, render_signal
 from .material import TaskMaterial
@@ -84,9 +85,10 @@ class TaskRun:
         """Write the task's page, which no other run may have written, and open its copy of the repository."""
         task = self._material.task
         self._material.time = self._run.now()
-        routing = self._find_routing()
+        routing, revision = self._find_routing()
         self._material.routing = None if routing is None else RoutingPolicy.parse(routing)
-        self._publisher.publish(self._state, {})
+        pages = {} if routing is None else {routing_path(routing["id"]): render_routing(routing, revision)}
+        self._publisher.publish(self._state, {self._material.path(name): text for name, text in pages.items()})
         self._record(
             TASK_STARTED,
             {
@@ -102,16 +104,17 @@ class TaskRun:
         if repository is not None:
             self._units.base = repository.open()
 
-    def _find_routing(self) -> Object | None:
-        """Return the routing policy in force; the task keeps it to its end."""
+    def _find_routing(self) -> tuple[Object | None, int | None]:
+        """Return the routing policy in force, and the event that revised it; the task keeps it to its end."""
         if self._definition.routing is None:
-            return None
+            return None, None
         policy = name_policy(ROUTING, self._definition.id)
         decision = self._run.decide(policy, ROUTING_SUBJECT, {"task_id": self._material.id}).decision
         if decision.outcome not in ("allow", "advisory"):
             raise Failed("GATE_DENIED", f"{policy}: {decision.reason}")
         found: Any = decision.signals.get("policy", self._definition.routing)
-        return dict(found)
+        revision: Any = decision.signals.get("revision")
+        return dict(found), revision
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -216,7 +219,7 @@ class TaskRun:
         event = block.as_event(material.id, contract.phase, iteration)
         self._record(PHASE_BLOCKED, event)
         self._publisher.measure(contract.phase, iteration)
-        self._state, moves = self._state.block(event["issue"], event["reason"])
+        self._state, moves = self._state.block(event["issue"], event["reason"], needs_person=block.by == MODEL)
         to_phase = self._state.phase if moves else None
         signal = build_signal(block, task=material.id, phase=contract.phase, iteration=iteration, to_phase=to_phase)
         path, text = fill(contract.rollback.path, material.values(block.unit)), render_signal(signal)
