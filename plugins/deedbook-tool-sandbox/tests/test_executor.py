@@ -170,7 +170,8 @@ def framed(data):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (framed(b"{"), "it is not JSON"),
+        (framed(b"{"), "it is not the JSON that was expected"),
+        (framed(b'{"refused":null,"refused":null}'), "it is not the JSON that was expected"),
         (framed(b"[]"), "it is no object"),
         (framed(b"{}"), "it is no answer of an executor"),
         (SIZE.pack(MOST + 1), f"it has more than {MOST} bytes"),
@@ -250,7 +251,7 @@ def test_refusal_that_came_before_the_order_is_read(fails, place, monkeypatch):
 @pytest.mark.parametrize(
     ("order", "why"),
     [
-        (framed(b"\xff"), "it is not JSON"),
+        (framed(b"\xff"), "it is not the JSON that was expected"),
         (SIZE.pack(1 << 40), f"it has more than {MOST} bytes"),
         (framed(b"{}"), "it is no order of a launcher"),
         (framed(json.dumps({**ORDER, "limits": {}}).encode()), "the limits are not positive whole numbers"),
