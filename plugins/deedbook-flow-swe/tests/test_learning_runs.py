@@ -155,3 +155,48 @@ def test_each_phase_adds_a_line_of_metrics(shop):
     assert lines[-1]["metrics"]["model_tier_distribution"] == {
         phase: {"mid": sum(len(run.models) for run in runs)} for phase, runs in record.phases.items()
     }
+
+
+def test_facts_of_a_phase_have_the_tokens_that_its_provider_states(shop):
+    """A provider that states none has counted none, so that nothing is known about them."""
+    lab = shop.lab
+
+    def stating(request, ctx):
+        usage = {"input_tokens": 0 if request["role"] == "checker" else 70, "output_tokens": 5}
+        return {"text": shop.respond(request, ctx), "usage": usage}
+
+    lab.model(stating, tier="mid")
+    shop.script(**{**good_answers(), "outliner": ["no answer", outline()]})
+    session, _ = run(shop)
+    facts = {
+        (each.payload["phase"], each.payload["unit"]): each.payload["facts"].get("tokens")
+        for each in lab.all("swe.phase_completed", session)
+    }
+    assert facts == {
+        ("outline", None): {"read": 140, "written": 10}, ("build", FIRST): {"read": 70, "written": 5},
+        ("build", SECOND): {"read": 70, "written": 5}, ("build", None): None, ("check", None): None,
+    }  # fmt: skip
+    reward = lab.payload("swe.rewarded", session)["reward"]
+    assert reward["reward_decomposition"]["context_efficiency"] == 1
+    last = json.loads(shop.text("metrics/pipeline.jsonl").splitlines()[-1])["metrics"]
+    assert set(last["context_tokens_per_phase"]) == {"outline", "build", "check"}
+    assert {check.level for check in check_learning(lab.state)} == {"ok"}
+
+
+def test_architecture_is_verified_only_by_a_tool_that_says_so(shop):
+    session, _ = run(shop)
+    reward = shop.lab.payload("swe.rewarded", session)["reward"]
+    assert reward["reward_decomposition"]["architectural_compliance"] is None
+    shop.change("schemas/unit_tests_v1.json", '"additionalProperties": false', '"additionalProperties": true')
+    shop.results = [
+        {"architecture": {"checked": 2, "violations": 0}},
+        {"architecture": {"checked": 1, "violations": 1}},
+    ]
+    shop.script(
+        **{role: [each.replace("task-1", "task-2") for each in texts] for role, texts in good_answers().items()}
+    )
+    session, _ = run(shop, "task-2")
+    facts = shop.lab.all("swe.phase_completed", session)[-1].payload["facts"]
+    assert facts["architecture"] == {"checked": 3, "violations": 1}
+    reward = shop.lab.payload("swe.rewarded", session)["reward"]
+    assert reward["reward_decomposition"]["architectural_compliance"] == -1

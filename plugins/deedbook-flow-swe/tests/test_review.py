@@ -1,6 +1,9 @@
 """What the policy about reviews is asked: findings, what the task touches, and whether its patterns were reviewed."""
 
-from deedbook_flow_swe.running.review import find_reviewed
+from types import SimpleNamespace
+
+from deedbook_flow_swe.contract import Output
+from deedbook_flow_swe.running.review import find_classes, find_reviewed
 
 MODEL = "---\nschema_version: v1\nintegration_patterns: [{}]\n---\n"
 
@@ -16,3 +19,10 @@ def test_patterns_of_cleared_tasks_are_reviewed():
     }
     assert find_reviewed(texts) == {"cursor-pagination", "webhook"}
     assert find_reviewed({}) == frozenset()
+
+
+def test_class_of_findings_is_the_first_word_of_the_schema_of_their_output():
+    outputs = (Output(name="a", path="a.json", schema="owasp_checklist_v1"), Output(name="b", path="b", schema="x_v1"))
+    values = {"a": {"findings": [{"id": "S-001"}]}, "b": {"findings": []}}
+    assert find_classes(SimpleNamespace(outputs=outputs), values) == {"owasp"}
+    assert find_classes(SimpleNamespace(outputs=outputs), {"b": [{"findings": [1]}, {}]}) == {"x"}

@@ -43,10 +43,15 @@ class Denial:
 
 @attrs.frozen(kw_only=True)
 class AgentAnswer:
-    """An answer: its *value* fits `ANSWER`. *denials* are the calls that were denied on the way."""
+    """An answer: its *value* fits `ANSWER`. *denials* are the calls that were denied on the way.
+
+    *read* and *written* are the tokens that the provider states for all requests on the way; 0 if it counted none.
+    """
 
     value: Mapping[str, Any]
     denials: tuple[Denial, ...] = ()
+    read: int = 0
+    written: int = 0
 
 
 class AgentFault(Exception):  # noqa: N818 - it names what happened
@@ -107,6 +112,7 @@ class _Talk:
         self._turns = 0
         self._refused = 0
         self._denials: list[Denial] = []
+        self._read_tokens = self._written_tokens = 0
 
     def go(self) -> AgentAnswer:
         task = AgentTask(
@@ -121,7 +127,12 @@ class _Talk:
             if step.kind == "answer":
                 wrong, value = self._read(step.value)
                 if not wrong:
-                    return AgentAnswer(value=value, denials=tuple(self._denials))
+                    return AgentAnswer(
+                        value=value,
+                        denials=tuple(self._denials),
+                        read=self._read_tokens,
+                        written=self._written_tokens,
+                    )
                 reply = self._refuse(wrong)
             else:
                 reply = self._complete(step.value) if step.kind == "complete" else self._use(step.value)
@@ -148,7 +159,11 @@ class _Talk:
             why = f"the {self._agent.role} was not done after {self._turns} turns, which is the limit"
             raise AgentFault(TURNS_SPENT, why, tuple(self._denials))
         self._turns += 1
-        return self._agent.complete(request, tier=self._prompt.tier)
+        response = self._agent.complete(request, tier=self._prompt.tier)
+        usage = response.get("usage") or {}
+        self._read_tokens += usage.get("input_tokens", 0)
+        self._written_tokens += usage.get("output_tokens", 0)
+        return response
 
     def _use(self, call: Object) -> dict[str, Any]:
         try:

@@ -1,4 +1,7 @@
-"""The facts of a phase: what its commands have reported; pure. Nothing that a model says becomes a fact."""
+"""The facts of a phase: what its commands have reported; pure. Nothing that a model says becomes a fact.
+
+A command that reads ``json`` may verify the architecture: its result has ``architecture: {checked, violations}``.
+"""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -8,6 +11,7 @@ from deedbook import Object
 from deedbook_flow_swe.contract import EACH_UNIT, Contract
 
 _TESTS: Final = ("pytest", "coverage", "json")
+_ARCHITECTURE: Final = "architecture"
 _FINDINGS: Final[Mapping[str, str]] = MappingProxyType({"ruff": "lint", "secrets": "secrets"})
 
 
@@ -25,6 +29,8 @@ def collect_facts(contract: Contract, checks: Mapping[str, Any], criteria: Seque
             _add_regressions(facts, rows)
         elif rule.command.reads in _TESTS:
             _add_tests(facts, rows, by_unit=rule.command.each == EACH_UNIT)
+        if rule.command.reads == "json":
+            _add_architecture(facts, rows)
     if "criteria_verified" in facts and criteria:
         facts["criteria"] = sorted(str(each["id"]) for each in criteria)
     return facts
@@ -58,6 +64,15 @@ def _add_regressions(facts: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -
         facts["coverage_delta"] = min(deltas)
 
 
+def _add_architecture(facts: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add how many rules of the architecture a tool checked, and how many violations it found."""
+    found = [each for row in rows if isinstance(each := row.get(_ARCHITECTURE), dict)]
+    for each in found:
+        if all(_is_count(each.get(name)) for name in ("checked", "violations")):
+            known = facts.get(_ARCHITECTURE, {"checked": 0, "violations": 0})
+            facts[_ARCHITECTURE] = {name: known[name] + each[name] for name in known}
+
+
 def _describe_finding(row: Mapping[str, Any]) -> dict[str, str]:
     line = row.get("line")
     place = str(row.get("place") or row.get("path") or "")
@@ -69,4 +84,4 @@ def _describe_finding(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

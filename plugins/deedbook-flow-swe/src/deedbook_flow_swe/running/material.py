@@ -35,7 +35,7 @@ class TaskMaterial:
     *approved* has the digest of each file that a gate approved, or that the runner wrote, by path. *files* has the
     files of each phase, which a rollback supersedes. *outputs* are the values of the outputs of each phase,
     *criteria* are those of the task, each with its test. *record* is what its events say, *time* that of the last one.
-    *routing* is the policy that was in force when the task began.
+    *routing* is the policy that was in force when the task began. *findings* are the classes of all findings so far.
     """
 
     definition: Definition
@@ -51,7 +51,7 @@ class TaskMaterial:
     time: str = ""
     routing: RoutingPolicy | None = None
     rollbacks: dict[str, int] = attrs.field(factory=dict)
-    findings: tuple[str, ...] = ()
+    findings: set[str] = attrs.field(factory=set)
     _books: dict[str, RuleBook] = attrs.field(factory=dict)
     _diffs: dict[str, Any] = attrs.field(factory=dict)
 
@@ -176,7 +176,7 @@ class TaskMaterial:
         facts = {
             "tags": list(self.task["tags"]),
             "text": text,
-            "findings": list(self.findings),
+            "findings": sorted(self.findings),
             "rollbacks": self.rollbacks.get(contract.phase, 0),
         }
         return choose(self.routing, contract.phase, unit, facts, default=contract.tier, tiers=run.tiers())

@@ -79,6 +79,7 @@ class PhaseRun:
         self._input_values: dict[str, Any] = {}
         self._output_values: dict[str, Any] = {}
         self._checks: dict[str, Any] = {}
+        self._tokens: dict[str, Any] = {}
 
     def go(self) -> PhaseOutcome:
         """Run the phase; a block is part of what is returned."""
@@ -92,7 +93,7 @@ class PhaseRun:
         return PhaseOutcome(
             inputs=self._inputs, outputs=self._outputs, checked=self._checked,
             values=self._output_values, checks=self._checks, block=block,
-            facts=collect_facts(self._contract, self._checks, self._material.criteria),
+            facts={**collect_facts(self._contract, self._checks, self._material.criteria), **self._tokens},
         )  # fmt: skip
 
     def _go(self) -> None:
@@ -258,6 +259,8 @@ class PhaseRun:
                 raise
             raise Blocked(self._blame(MODEL, f"{failure.code}: {failure}", rule=failure.code.lower())) from None
         self._record_denials(run, answer.denials)
+        if answer.read:
+            self._tokens = {"tokens": {"read": answer.read, "written": answer.written}}
         if answer.value["blocked"] is not None:
             raise Blocked(read_block(answer.value["blocked"], self._unit_id, None))
         return self._write(run, answer)

@@ -53,6 +53,19 @@ def describe_review(material: TaskMaterial, contract: Contract, outcome: PhaseOu
     }
 
 
+def find_classes(contract: Contract, values: Mapping[str, Any]) -> frozenset[str]:
+    """Return the classes of the findings in the outputs *values* (by name), which rules of routing may name.
+
+    A class is the first word of the schema of the output: findings in an ``owasp_checklist_v1`` are of class ``owasp``.
+    """
+    schemas = {each.name: each.schema or each.name for each in contract.outputs}
+    found = set()
+    for name, value in values.items():
+        if any(_rows(each, "findings") for each in (value if isinstance(value, list) else [value])):
+            found.add(schemas[name].partition("_")[0])
+    return frozenset(found)
+
+
 def find_reviewed(texts: Mapping[str, str]) -> frozenset[str]:
     """Return the ways of joining systems in the outputs *texts* (by path) of tasks that were cleared."""
     cleared = {path.rpartition("/")[0] for path in texts if path.rpartition("/")[2] == CLEARED}

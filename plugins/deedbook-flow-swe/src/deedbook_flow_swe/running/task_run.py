@@ -28,7 +28,7 @@ from .gates import build_gate, build_signal, render_gate, render_review, render_
 from .material import TaskMaterial
 from .phase_run import PhaseOutcome, PhaseRun
 from .publisher import Publisher
-from .review import REVIEWED, find_review
+from .review import REVIEWED, find_classes, find_review
 from .rewarding import reward_task
 from .state import DONE, GO_ON, HALTED, STOP, PipelineState, Rollback
 from .unit_run import UnitProgress, UnitRuns, order_units
@@ -150,6 +150,7 @@ class TaskRun:
         mine = self._material.files.setdefault(contract.phase, {})
         mine.update({**outcome.checked, **outcome.outputs})
         self._material.outputs[contract.phase] = dict(outcome.values)
+        self._material.findings |= find_classes(contract, outcome.values)
         criteria = [row for value in outcome.values.values() for row in _find_criteria(value)]
         if criteria:
             self._material.criteria = criteria
