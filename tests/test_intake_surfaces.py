@@ -328,7 +328,6 @@ READERS = {
     "deedbook_testing/endpoints/server.py": "what a server of the tests was sent",
     "deedbook_testing/hosted.py": "tests",
     "deedbook_testing/imports.py": "tests",
-    "deedbook_tool_sandbox/executor_protocol.py": "what the runner and the executor say to each other",
     "deedbook_tool_mcp/messages.py": "the id in a message that was refused",
 }
 """Who reads JSON without the intake, and what."""
