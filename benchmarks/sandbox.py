@@ -1,7 +1,11 @@
 """A program in the sandbox, beside the same program under the supervisor alone (tool `process`)."""
 
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +17,7 @@ from deedbook import Ok, open_kernel
 from deedbook.call.session import Session
 
 _TRUE: Final = ["true"]
+_SOCKET: Final = "executor"
 _CODE: Final = 100
 """How many files of 1 KiB the row with code copies."""
 
@@ -21,8 +26,8 @@ def run(plan: Plan) -> Iterator[Line]:
     """Let governed calls of `true` take turns: supervised, sandboxed, and sandboxed with files; elapsed time counts."""
     with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
         _write_workspace(Path(folder))
-        with open_kernel(folder) as kernel, kernel.session("call") as session:
-            names = ("supervised", "sandboxed", "copied")
+        with _executor(folder), open_kernel(folder) as kernel, kernel.session("call") as session:
+            names = ("supervised", "sandboxed", "copied", "executed")
             times = plan.take_turns(
                 {name: lambda name=name: _call(session, name) for name in names}, clock=WALL, batch_ns=100_000_000
             )
@@ -36,9 +41,24 @@ def run(plan: Plan) -> Iterator[Line]:
             rounds=15,
         ).less("opened")
     yield Measure("sandboxed `true`: to supervised `true`", "at most", 5.0, times.ratio("sandboxed", "supervised"))
+    yield Measure(
+        "`true` sandboxed by an executor: to supervised", "at most", 5.0, times.ratio("executed", "supervised")
+    )
     yield Value(f"sandboxed `true` with {_CODE} files: to supervised `true`", times.ratio("copied", "supervised"))
     yield Value("the first call of each in a workspace", first.ratio("sandboxed", "supervised"))
     yield Value("supervised `true`", times.micros("supervised"), "µs")
+
+
+@contextmanager
+def _executor(folder: str) -> Iterator[None]:
+    """Run an executor as a process, at a socket in *folder*."""
+    command = [sys.executable, "-m", "deedbook_tool_sandbox.executor", f"{folder}/{_SOCKET}"]
+    with subprocess.Popen(command) as process:
+        while not (Path(folder) / _SOCKET).exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        yield
+        process.terminate()
 
 
 def _open(folder: str, *names: str) -> None:
@@ -62,6 +82,7 @@ def _write_workspace(folder: Path) -> None:
         "supervised": _ability("process"),
         "sandboxed": _ability("sandbox"),
         "copied": _ability("sandbox", code="src"),
+        "executed": _ability("sandbox", executor=f"{folder}/{_SOCKET}"),
     }
     settings = {
         "schema_version": "v1",

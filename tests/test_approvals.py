@@ -12,12 +12,11 @@ from contextlib import suppress
 
 import pytest
 from commandline import SECONDS, until
-from persons import approving
+from persons import approving, perform_once
 
 from deedbook import Err, Ok, allow, ask, deny, transform
 from deedbook.approvals.answering import answer, open_queue
 from deedbook.call.approval_wait import ApprovalWait
-from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read

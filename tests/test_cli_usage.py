@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from commandline import COMMAND, SECONDS, Place, environment
 
-from deedbook.cli.common import GlobalOptions
+from deedbook.cli.common import GlobalOptions, OpenGroup
 from deedbook.cli.output import is_data_command
 from deedbook.cli.program import _status, program, sections
 from deedbook.plugins.commands import find_commands
@@ -287,3 +287,21 @@ def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Pla
     assert "deedbook_tool_standard" in plugins
     assert "deedbook_testing" not in plugins
     assert os.environ.get("PYTHONPATH") is None or plugins
+
+
+class BareGroup(OpenGroup):
+    """A group that no installed distribution adds a command to."""
+
+    def external_commands(self):
+        return {}
+
+
+def test_help_of_a_group_without_commands_names_the_distributions_that_have_some():
+    shown = CliRunner().invoke(BareGroup("ledger"), ["--help"]).output
+    assert "erase       not installed: pip install deedbook-log" in shown
+    assert "import      not installed: pip install deedbook-legacy" in shown
+
+
+def test_help_of_a_group_that_nobody_adds_to_lists_nothing():
+    ran = CliRunner().invoke(BareGroup("nothing"), ["--help"])
+    assert (ran.exit_code, "Commands:" in ran.output) == (0, False)

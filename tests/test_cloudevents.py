@@ -10,7 +10,7 @@ import pytest
 from cloudevents.core.formats.json import JSONFormat
 from commandline import Place
 
-from deedbook.format.families import CATALOGUE, layer_of
+from deedbook.format.families import CATALOGUE, NOTHING_DECLARED
 from deedbook.format.schema import data_folder
 from deedbook_inspect.observing.cloudevents import encode_events
 from deedbook_inspect.observing.ledger_reader import LedgerReader
@@ -45,7 +45,7 @@ def test_official_sdk_reads_every_event(book):
         assert attributes["traceparent"] == f"00-{made.trace_id}-{stored['span_id']}-01"
         assert attributes["deedbookhash"] == stored["envelope_hash"]
         assert attributes.get("deedbookparent") == stored["parent_span_id"]
-        assert attributes["deedbooklayer"] == layer_of(stored["event_type"])
+        assert attributes["deedbooklayer"] == NOTHING_DECLARED.layer(stored["event_type"])
 
 
 def test_attributes_are_what_the_specification_allows(book):

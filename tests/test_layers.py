@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_folds import events_of
 
 from deedbook.format.events import ALIASES
-from deedbook.format.families import CATALOGUE, LAYERS, layer_of
+from deedbook.format.families import CATALOGUE, LAYERS, NOTHING_DECLARED
 from deedbook.format.folds import SnapshotFold, fold
 from deedbook_inspect.event_tree import TreeFold
 
@@ -23,28 +23,28 @@ NAMED = {
 
 @for_each("event_type", CATALOGUE)
 def test_every_type_that_is_written_has_a_layer(event_type):
-    assert layer_of(event_type) in LAYERS
+    assert NOTHING_DECLARED.layer(event_type) in LAYERS
 
 
 @for_each("event_type", NAMED)
 def test_type_has_the_layer_that_the_architecture_gives_it(event_type):
-    assert layer_of(event_type) == NAMED[event_type]
+    assert NOTHING_DECLARED.layer(event_type) == NAMED[event_type]
 
 
 @pytest.mark.parametrize("alias", ALIASES)
 def test_older_name_has_the_layer_of_the_present_one(alias):
-    assert layer_of(alias) == layer_of(ALIASES[alias])
+    assert NOTHING_DECLARED.layer(alias) == NOTHING_DECLARED.layer(ALIASES[alias])
 
 
 @given(st.from_regex(r"x\.[a-z]{1,9}(\.[a-z]{1,9}){1,2}", fullmatch=True))
 def test_type_of_a_plugin_has_none(event_type):
-    assert layer_of(event_type) is None
+    assert NOTHING_DECLARED.layer(event_type) is None
 
 
 def test_tree_and_snapshot_say_the_layer_of_every_event():
     told = events_of(ledgers.run())
     shown = [each["layer"] for each in fold(TreeFold(), told).as_json()["events"]]
-    assert shown == [layer_of(event.type) for event in told]
+    assert shown == [NOTHING_DECLARED.layer(event.type) for event in told]
     counted = fold(SnapshotFold(), told).as_json()["layers"]
     assert counted == {layer: shown.count(layer) for layer in sorted(set(shown))}
     assert sum(counted.values()) == len(told)

@@ -7,12 +7,11 @@ import json
 
 import ledgers
 import pytest
-from persons import approving
+from persons import approving, perform_once
 from remembering import ABILITIES, ALLOW, bound, code, declared, fine, folded, kept, propose, remembering, told, why
 
 from deedbook import Ok, allow, transform
 from deedbook.approvals.answering import answer
-from deedbook.cli.performing import perform_once
 
 
 def of(lab, event_type):

@@ -9,7 +9,7 @@ import sys
 import attrs
 import pytest
 from cases import for_each
-from persons import approving
+from persons import approving, perform_once
 
 import deedbook
 from deedbook.approvals.answering import answer
@@ -18,7 +18,6 @@ from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome
 from deedbook.call.runs import FlowRun, RoleAgent, RunCalls
 from deedbook.call.session import Session
-from deedbook.cli.performing import perform_once
 from deedbook.kernel import Kernel
 from deedbook_serve.tasks.runner import Tasks
 

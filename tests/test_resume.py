@@ -3,11 +3,10 @@
 import time
 
 import pytest
-from persons import approving
+from persons import approving, perform_once
 
 from deedbook import ALLOW, Err, HandlerSpec, Ok, ask
 from deedbook.approvals.answering import answer, open_queue
-from deedbook.cli.performing import perform_once
 from deedbook.contract import Branch
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder

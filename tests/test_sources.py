@@ -8,7 +8,7 @@ import pytest
 
 from deedbook.format.errors import SourceError
 from deedbook.format.files import Folder
-from deedbook.workspace.documents import front_matter, load_yaml
+from deedbook.workspace.documents import load_yaml, parse_front_matter
 from deedbook.workspace.sources import find_workspace, list_entries, list_files, read
 
 
@@ -89,7 +89,7 @@ def test_yaml_is_read_with_path_and_digest(tmp_path, folder):
 
 def test_front_matter_is_read(tmp_path, folder):
     put(tmp_path, "agents/lead.md", "---\ntier: large\n---\nLead.\n")
-    document, body = front_matter(folder, "agents/lead.md")
+    document, body = parse_front_matter(folder.read("agents/lead.md", limit=1000), "agents/lead.md")
     assert (document.value, body) == ({"tier": "large"}, "Lead.\n")
 
 

@@ -11,14 +11,13 @@ from contextlib import suppress
 
 import pytest
 from commandline import SECONDS, until
-from persons import approving
+from persons import approving, perform_once
 
 from deedbook import Err, Failed, Ok, ask, transform
 from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.call.pending_calls import PendingCalls
 from deedbook.call.queue import ApprovalQueue
-from deedbook.cli.performing import perform_once
 from deedbook.contract import Principal
 from deedbook.format.canonical import encode_payload
 from deedbook.format.errors import DeedbookError

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from persons import approving
+from persons import approving, perform_once
 
 from deedbook import Err, Ok, allow, ask, deny
 from deedbook.approvals.answering import answer
-from deedbook.cli.performing import perform_once
 from deedbook.contract import Decision, Failed, Principal
 from deedbook.format.errors import ApprovalError
 from deedbook.format.reader import read

@@ -6,7 +6,17 @@ import itertools
 import json
 
 import pytest
-from agents import Agent, RunConfig, Runner, ShellTool, Usage, function_tool
+from agents import (
+    Agent,
+    AgentHooks,
+    ModelResponse,
+    RunConfig,
+    RunContextWrapper,
+    Runner,
+    ShellTool,
+    Usage,
+    function_tool,
+)
 from agents.testing import ScriptedModel, assistant_message, function_call
 from deedbook_adapter_openai_agents import govern
 
@@ -142,6 +152,45 @@ def test_request_of_a_run_that_is_over_is_closed_by_the_next_one(governed):
     asyncio.run(Runner.run(agent, "go", hooks=hooks, run_config=NO_TRACES))
     kinds = [event.type for event in events(governed) if event.type.startswith("llm.")]
     assert kinds == ["llm.request", "llm.error", "llm.request", "llm.response"]
+
+
+def test_requests_of_an_agent_that_is_a_tool_are_recorded(governed):
+    """Run hooks are not called for it, and the agent keeps its own hooks."""
+    called = []
+
+    class Own(AgentHooks):
+        async def on_llm_start(self, *_args):
+            called.append("llm")
+
+        async def on_start(self, *_args):
+            called.append("start")
+
+    inner = Agent(name="inner", model=fake([]), hooks=Own())
+    outer = Agent(name="outer", model=fake([[("ask", {"input": "a"})]]), tools=[inner.as_tool("ask", "Ask.")])
+    govern(governed, outer)
+    asyncio.run(Runner.run(outer, "go", run_config=NO_TRACES))
+    assert called == ["start", "llm"]
+    kinds = [event.type for event in events(governed) if event.type.startswith("llm.")]
+    assert kinds.count("llm.request") == kinds.count("llm.response") == 3
+
+
+def test_agent_made_while_a_run_goes_on_asks_no_model(governed):
+    asked = []
+    first = Agent(name="first", model=fake([]))
+    hooks = govern(governed, first)
+    late = Agent(name="late", model=fake([], lambda: asked.append(1)))
+    with pytest.raises(BindingError, match="not governed"):
+        asyncio.run(Runner.run(late, "go", hooks=hooks, run_config=NO_TRACES))
+    assert asked == []
+
+
+def test_answer_without_its_request_is_noted(governed):
+    """A run that paused in another process goes on here."""
+    agent = Agent(name="worker")
+    govern(governed, agent)
+    response = ModelResponse(output=[assistant_message("hi")], usage=Usage(), response_id=None)
+    asyncio.run(agent.hooks.on_llm_end(RunContextWrapper(None), agent, response))
+    assert "ModelResponse" in [event.payload.get("event") for event in events(governed)]
 
 
 @pytest.fixture

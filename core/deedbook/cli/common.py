@@ -131,11 +131,18 @@ class OpenGroup(SuggestingGroup):
         return name not in self.commands
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a line of help for each subcommand."""
+        """Write a line of help for each subcommand; where there is none, for those that could be installed."""
         own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
         offered = {name: each.describe().line for name, each in self.external_commands().items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(list({**offered, **own}.items()))
+        if lines := {**offered, **own} or self._missing_commands():
+            with formatter.section("Commands"):
+                formatter.write_dl(list(lines.items()))
+
+    def _missing_commands(self) -> dict[str, str]:
+        from deedbook.plugins.plugins import known_owners
+
+        known = {name: owner for name, owner in known_owners("command").items() if name.startswith(self.prefix)}
+        return {name.removeprefix(self.prefix): f"not installed: pip install {known[name]}" for name in sorted(known)}
 
     def external_commands(self) -> dict[str, "OfferedCommand"]:
         """Return the subcommands of other distributions, by name."""

@@ -5,57 +5,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from deedbook.approvals.answering import AGAIN, open_queue
+from deedbook.approvals.answering import AGAIN
 from deedbook.call.continuation.resume import has_open_run, open_requests
 from deedbook.call.continuation.settling import PersonResult
 from deedbook.call.pending_calls import Grant, principal_of
-from deedbook.call.queue import ApprovalQueue, ApprovalRequest, refuse_state
+from deedbook.call.queue import ApprovalQueue, ApprovalRequest
 from deedbook.call.run_journal import SessionOrigin
 from deedbook.call.session import Session
-from deedbook.contract import Json, Object
+from deedbook.contract import Object
 from deedbook.format import canonical
-from deedbook.format.errors import ApprovalError, DeedbookError, Err, Ok, Result, fault
+from deedbook.format.errors import ApprovalError, DeedbookError, fault
 from deedbook.format.events import SESSION_ID, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.reader import read, summarise
 from deedbook.kernel import Kernel
 from deedbook.ledger.liveness import SESSIONS
 from deedbook.policy.bound import EXTERNAL
-from deedbook.policy.callers import LOCAL
 from deedbook.policy.requests import call_digest
 
 from .progress import ApprovalNotice
 
 _EXTERNAL: Final = ["tool", EXTERNAL]
-
-
-def perform_once(kernel: Kernel, name: str, *, by: str = LOCAL.id) -> Result[Json]:
-    """Perform the approved call of the request *name* once, in a session of its own, for its original principal.
-
-    *by* is the principal who runs it now. If a suspended run waits at that call, the run goes on instead; the result is
-    then its ``session``, ``state`` and ``reply``. Raises `DeedbookError` if it may not be performed; then nothing was
-    done.
-    """
-    with open_queue(kernel.site.state) as waiting:
-        pending = waiting.find(name)
-        run = find_run(kernel.site.state, pending)
-        if run:
-            refuse_state(pending, timestamp(time.time()), wanted="approved")
-            return _go_on(kernel, run)
-        session, grant, request = start_session(kernel, waiting, pending, by)
-        with session:
-            return session.resume(request, grant)
-
-
-def _go_on(kernel: Kernel, run: str) -> Result[Json]:
-    with resume_session(kernel, run) as session:
-        result = session.go_on()
-        if isinstance(result, Err):
-            session.end(ok=False, reason=result.error.code)
-            return result
-        reply = result.value
-        session.end(ok=reply.state == "COMPLETED", reason=reply.state)
-        return Ok({"session": run, "state": reply.state, "reply": reply.text})
 
 
 def find_run(state: Path, pending: ApprovalRequest) -> str:

@@ -183,8 +183,3 @@ class DeclaredTypes:
 
 
 NOTHING_DECLARED: Final = DeclaredTypes()
-
-
-def layer_of(event_type: str) -> str | None:
-    """Return the layer of an event type of the catalogue, such as ``L1``; ``None`` for a plugin's own type."""
-    return NOTHING_DECLARED.layer(event_type)

@@ -154,14 +154,6 @@ def load_yaml(folder: Folder, path: str) -> Document:
     return parse_yaml(read(folder, path), path)
 
 
-def front_matter(folder: Folder, path: str) -> tuple[Document, str]:
-    """Read a Markdown file: its front matter (a mapping, empty if there is none) and the text after it.
-
-    The front matter is YAML between a first line ``---`` and the next line ``---``. Raises `SourceError`.
-    """
-    return parse_front_matter(read(folder, path), path)
-
-
 def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[Document, str]:
     """Return the front matter of Markdown *raw* (a mapping, empty if there is none) and the text after it.
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from shop import FIRST, SECOND, Shop, answer, build, check, git, outline
 
-from deedbook import Err, Ok
+from deedbook import Err, Failed, Ok
 from deedbook.approvals.answering import answer as answer_request
 from deedbook.approvals.keys import KeyRing
 from deedbook.format.schema import Schemas, data_folder
@@ -190,6 +190,26 @@ def test_first_phase_has_none_before_it_and_waits_for_a_person(shop):
     assert "which limit?" in shop.text("tasks/task-1/outline/BLOCKED.md")
     assert approve(shop, session).value.state == "COMPLETED"
     assert shop.events("phase_completed")[0]["iteration"] == 2
+
+
+def test_model_that_cannot_be_reached_waits_for_a_person_and_sends_nothing_back(shop):
+    """The work of the phases before is not lost, and no agent is blamed."""
+    approver(shop)
+    shop.good()
+    left = [Failed("PROVIDER_ERROR", "the endpoint is down", retryable=True)]
+
+    def fail_once(request):
+        if left:
+            raise left.pop()
+        return check()
+
+    shop.answers["checker"] = [fail_once]
+    assert shop.run().error.code == "NEEDS_HUMAN"
+    session = shop.lab.ledger().parent.name
+    assert shop.blocks() == [("check", "model", "provider_error", None)]
+    assert shop.events("rolled_back") == []
+    assert approve(shop, session).value.state == "COMPLETED"
+    assert [each["phase"] for each in shop.events("phase_completed") if each["iteration"] == 2] == ["check"]
 
 
 def test_person_who_refuses_stops_the_task(shop):

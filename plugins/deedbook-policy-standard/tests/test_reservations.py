@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from persons import approving
+from persons import approving, perform_once
 
 from deedbook.approvals.answering import answer
-from deedbook.cli.performing import perform_once
 from deedbook.contract import Call, Failed, Principal, allow, deny
 from deedbook.format.canonical import encode
 from deedbook.format.errors import BindingError, Err, LedgerError, Ok

@@ -170,7 +170,8 @@ def framed(data):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (framed(b"{"), "it is not JSON"),
+        (framed(b"{"), "it is not the JSON that was expected"),
+        (framed(b'{"refused":null,"refused":null}'), "it is not the JSON that was expected"),
         (framed(b"[]"), "it is no object"),
         (framed(b"{}"), "it is no answer of an executor"),
         (SIZE.pack(MOST + 1), f"it has more than {MOST} bytes"),
@@ -229,13 +230,28 @@ def test_executor_that_ends_before_it_reports_is_refused(fails, place):
     assert f"the executor at {place} ended the connection" in error.message
 
 
+def test_refusal_that_came_before_the_order_is_read(fails, place, monkeypatch):
+    with listen(place, shared=False) as listening:
+        connect = remote.Executor._connect
+
+        def connect_late(executor, connection):
+            connect(executor, connection)
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.sendall(encode_answer("SANDBOX_REFUSED", "it serves user 1, not 2"))
+
+        monkeypatch.setattr(remote.Executor, "_connect", connect_late)
+        error = fails("", executor=place)
+    assert error.message == f"the executor at {place}: it serves user 1, not 2"
+
+
 # --- refusals of the executor -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("order", "why"),
     [
-        (framed(b"\xff"), "it is not JSON"),
+        (framed(b"\xff"), "it is not the JSON that was expected"),
         (SIZE.pack(1 << 40), f"it has more than {MOST} bytes"),
         (framed(b"{}"), "it is no order of a launcher"),
         (framed(json.dumps({**ORDER, "limits": {}}).encode()), "the limits are not positive whole numbers"),

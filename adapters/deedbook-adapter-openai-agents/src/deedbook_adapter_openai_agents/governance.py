@@ -1,20 +1,17 @@
-"""Governed copies of function tools, and the hooks for requests to models and for every other local tool."""
+"""Governed copies of function tools, and the run hooks that stop everything else."""
 
 import copy
 import json
-import weakref
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
-from threading import Lock
 from typing import Any, Final
 
-import attrs
 from agents import Agent, FunctionTool, RunHooks
 
 from deedbook.format.errors import BindingError, fault
 from deedbook_guard import CallDenied, Guard, Permit, ResultWithheld
 
-from .completions import request_of, response_of
+from .models import GovernedHooks
 
 _HOSTED: Final = frozenset(
     {"WebSearchTool", "FileSearchTool", "CodeInterpreterTool", "HostedMCPTool", "ImageGenerationTool", "ToolSearchTool"}
@@ -25,10 +22,10 @@ _HOSTED: Final = frozenset(
 class GovernedInvocation:
     """Invokes a function tool if the call is allowed; otherwise the model gets the reason as the tool's output.
 
-    With *pending*, `needs_approval` decides before the SDK invokes the tool, so that it pauses a run for a person.
+    If a run can pause, the SDK asks `needs_approval` before it invokes the tool; *pending* gets the calls that wait.
     """
 
-    def __init__(self, guard: Guard, tool: FunctionTool, pending: dict[str, CallDenied] | None) -> None:
+    def __init__(self, guard: Guard, tool: FunctionTool, pending: dict[str, CallDenied]) -> None:
         self.guard = guard
         self._name = tool.name
         self._invoke: Callable[[Any, str], Awaitable[Any]] = tool.on_invoke_tool
@@ -38,11 +35,13 @@ class GovernedInvocation:
 
     async def __call__(self, context: Any, text: str) -> Any:
         """Judge, run and record one call."""
+        call_id = getattr(context, "tool_call_id", "")
+        self._pending.pop(call_id, None)
         args = _parse(text)
         if args is None:
             return "INTAKE_REFUSED: the arguments are no JSON object"
         try:
-            permit = await self._permit(getattr(context, "tool_call_id", ""), args)
+            permit = await self._permit(call_id, args)
         except CallDenied as denied:
             return denied.reason
         conversation = permit.conversation
@@ -67,7 +66,7 @@ class GovernedInvocation:
         try:
             decision: Permit | CallDenied = await self.guard.current.abefore(self._name, args)
         except CallDenied as denied:
-            if denied.approval and self._pending is not None:
+            if denied.approval:
                 self._pending[call_id] = denied
                 return True
             decision = denied
@@ -87,17 +86,8 @@ class GovernedInvocation:
         return await self.guard.current.abefore(self._name, args)
 
 
-@attrs.frozen(eq=False)
-class _OpenRequest:
-    """A request to a model that has no answer yet, in the run of *context*."""
-
-    context: weakref.ref[Any]
-    agent: Any
-    permit: Permit
-
-
 class Governance(RunHooks[Any]):
-    """Run hooks that stop a run before a local tool that is not governed, and take requests to models to the guard.
+    """Run hooks that stop a run before a local tool, or a request to a model, that is not governed.
 
     *pending* has, by call id, the calls for which a run was paused: each has the ``approval`` and the ``reason``.
     """
@@ -105,8 +95,6 @@ class Governance(RunHooks[Any]):
     def __init__(self, guard: Guard, *, pause: bool) -> None:
         self.pending: dict[str, CallDenied] = {}
         self._guard, self._pause = guard, pause
-        self._requests: list[_OpenRequest] = []
-        self._lock = Lock()
 
     def govern(self, agent: Any) -> None:
         """Give governed copies of their tools to *agent* and to all agents that can be reached from it."""
@@ -122,8 +110,16 @@ class Governance(RunHooks[Any]):
                 why = "it has MCP servers, whose tools are made while it runs; declare them under servers: in Deedbook"
                 raise _refusal(each.name, why)
             each.tools = [self._governed(each.name, tool) for tool in each.tools]
+            each.hooks = self._governed_hooks(each)
             left += [tool._agent_instance for tool in each.tools if getattr(tool, "_agent_instance", None)]  # noqa: SLF001
             left += [_target(each.name, handoff) for handoff in each.handoffs]
+
+    def _governed_hooks(self, agent: Agent[Any]) -> GovernedHooks:
+        if not isinstance(agent.hooks, GovernedHooks):
+            return GovernedHooks(self._guard, agent.hooks)
+        if agent.hooks.guard is not self._guard:
+            raise _refusal(agent.name, "it is governed by another guard")
+        return agent.hooks
 
     def _governed(self, agent: str, tool: Any) -> Any:
         if not isinstance(tool, FunctionTool):
@@ -148,43 +144,10 @@ class Governance(RunHooks[Any]):
             raise _refusal(agent.name, f"its tool {name} is not governed; call govern again after a change of tools")
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
-        """Record a request to a model if it is allowed; otherwise `CallDenied` stops the run."""
-        self._abandon_lost()
-        permit = await self._guard.current.abefore_model(request_of(agent, system_prompt, input_items))
-        with self._lock:
-            self._requests.append(_OpenRequest(weakref.ref(context), agent, permit))
-
-    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-        """Record an answer with its usage, and which of the provider's own tools it used."""
-        permit = self._take(context, agent)
-        conversation = permit.conversation
-        try:
-            recorded = response_of(agent, response)
-        except BaseException as problem:
-            conversation.fail(permit, problem)
-            raise
-        await conversation.aafter_model(permit, recorded)
-        for item in response.output:
-            kind = getattr(item, "type", "")
-            if kind.endswith("_call") and kind != "function_call":
-                conversation.note("HostedTool", {"agent": agent.name, "type": kind})
-
-    def _take(self, context: Any, agent: Any) -> Permit:
-        """Return the permit of the request that is answered now."""
-        with self._lock:
-            for each in reversed(self._requests):
-                if each.context() is context and each.agent is agent:
-                    self._requests.remove(each)
-                    return each.permit
-        raise _refusal(agent.name, "a model answered a request that was not judged")
-
-    def _abandon_lost(self) -> None:
-        """Close the requests of runs that are over: the SDK calls no hook if a model fails."""
-        with self._lock:
-            lost = [each for each in self._requests if each.context() is None]
-            self._requests = [each for each in self._requests if each not in lost]
-        for each in lost:
-            each.permit.conversation.abandon(each.permit, "the run ended without an answer")
+        """Stop the run before a request of an agent that was made after `govern`."""
+        if not isinstance(agent.hooks, GovernedHooks):
+            why = "its requests to models are not governed; call govern for an agent that is made while a run goes on"
+            raise _refusal(agent.name, why)
 
 
 def _target(agent: str, handoff: Any) -> Any:

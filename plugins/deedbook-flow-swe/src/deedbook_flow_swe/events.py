@@ -24,7 +24,7 @@ PATTERN_PROMOTED: Final = "swe.pattern_promoted"
 DENIED: Final = "swe.denied"
 RENDERING_EDITED: Final = "swe.rendering_edited"
 
-BLOCKERS: Final = ("input", "agent", "rule", "denied", "human")
+BLOCKERS: Final = ("input", "agent", "rule", "denied", "human", "model")
 """What blocks a phase: an input, its agent, a rule, a denial at the door, or a person."""
 DECISIONS: Final = ("go-on", "rework", "stop")
 """What a person decides."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 import pytest
+from persons import perform_once
 
 from deedbook import Decision
 from deedbook.approvals.answering import answer
 from deedbook.approvals.keys import KeyRing
-from deedbook.cli.performing import perform_once
 from deedbook.format.errors import Err, Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder

@@ -92,8 +92,8 @@ class ExecutorServer:
                 program = self._start(connection)
                 if program is not None:
                     connection.settimeout(None)
-                    _relay(connection, program)
-                    self._log_end(program)
+                    if _relay(connection, program):
+                        self._report(f"a launcher ended: {program.complaint()}")
             except OSError as problem:
                 self._report(f"a connection ended: {problem}")
             finally:
@@ -125,14 +125,14 @@ class ExecutorServer:
         with suppress(OSError):
             connection.sendall(encode_answer(code, why))
 
-    def _log_end(self, program: RunningProgram) -> None:
-        if said := program.complaint():
-            self._report(said)
 
+def _relay(connection: socket.socket, program: RunningProgram) -> bool:
+    """Copy between the connection and the launcher until either ends; then kill what is left of the launcher.
 
-def _relay(connection: socket.socket, program: RunningProgram) -> None:
-    """Copy between the connection and the launcher until either ends; then kill what is left of the launcher."""
-    back = threading.Thread(target=_copy_back, args=(program, connection), daemon=True)
+    Return whether the launcher ended first, as it does after a program that passed a limit, or after a fault.
+    """
+    ended = threading.Event()
+    back = threading.Thread(target=_copy_back, args=(program, connection, ended), daemon=True)
     back.start()
     try:
         with suppress(OSError):
@@ -140,17 +140,20 @@ def _relay(connection: socket.socket, program: RunningProgram) -> None:
                 view = memoryview(data)
                 while view:
                     view = view[program.stdin.write(view) :]
+        first = ended.is_set()
         program.stdin.close()
         back.join(_PATIENCE)
+        return first
     finally:
         program.close()
         back.join()
 
 
-def _copy_back(program: RunningProgram, connection: socket.socket) -> None:
+def _copy_back(program: RunningProgram, connection: socket.socket, ended: threading.Event) -> None:
     with suppress(OSError, ValueError):
         while data := program.stdout.read(_CHUNK):
             connection.sendall(data)
+    ended.set()
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 

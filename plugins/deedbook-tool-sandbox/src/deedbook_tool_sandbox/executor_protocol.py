@@ -13,7 +13,8 @@ from typing import Any, Final, Self
 
 import attrs
 
-from deedbook.contract import Object
+from deedbook.contract import Failed, Object
+from deedbook_tool_standard.outputs import document
 
 from .launchers import SIZE
 
@@ -91,9 +92,9 @@ def receive_message(connection: socket.socket) -> dict[str, Any]:
     if size > MOST:
         raise BadMessage(f"it has more than {MOST} bytes")
     try:
-        value = json.loads(_receive(connection, size))
-    except (ValueError, RecursionError):
-        raise BadMessage("it is not JSON") from None
+        value = document(_receive(connection, size), "it")
+    except Failed as problem:
+        raise BadMessage(str(problem)) from None
     if not isinstance(value, dict):
         raise BadMessage("it is no object")
     return value

@@ -60,7 +60,8 @@ class Executor:
     def _order(self, connection: socket.socket, order: LauncherOrder) -> None:
         end = time.monotonic() + _SECONDS
         try:
-            connection.sendall(order.encode())
+            with suppress(ConnectionError):  # an executor that refuses this user does not wait for the order
+                connection.sendall(order.encode())
             refused = receive_answer(connection)
         except (BadMessage, OSError) as problem:
             late = isinstance(problem, TimeoutError) or time.monotonic() >= end

@@ -11,7 +11,6 @@ from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, json_option, principal_option, profile_option, wait_option
 from deedbook.cli.output import as_json, message, report_error, say, table
 from deedbook.format.errors import BindingError, fault
-from deedbook.format.schema import suggest
 from deedbook.format.terminal import plain
 
 from .lookup import find_definition, find_workspace
@@ -232,6 +231,8 @@ def _read_request(file: Path) -> str:
 
 def _choose(queue: "TaskQueue", task: str | None, *, everything: bool) -> "list[QueuedTask | TaskRow]":
     """Return the tasks to run: first those that were interrupted, then those that wait."""
+    from deedbook.format.schema import suggest
+
     stopped = [row for row in queue.list_begun() if row.session_state == "interrupted"]
     waiting = queue.list_waiting()
     known: dict[str, Any] = {row.task_id: row for row in stopped} | {each.id: each for each in waiting}
@@ -247,6 +248,8 @@ def _choose(queue: "TaskQueue", task: str | None, *, everything: bool) -> "list[
 
 
 def _find_row(rows: "list[TaskRow]", task: str) -> "TaskRow":
+    from deedbook.format.schema import suggest
+
     found = {row.task_id: row for row in rows}
     if task not in found:
         why = f"there is no task {task!r}{suggest(task, found)}; tasks: {', '.join(found) or 'none'}"

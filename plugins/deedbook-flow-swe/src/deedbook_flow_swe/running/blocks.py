@@ -6,6 +6,8 @@ import attrs
 
 from deedbook import Object
 
+MODEL: Final = "model"
+"""What blocks a phase whose model cannot be asked. No phase can mend that: a person decides when the task goes on."""
 LONGEST_REASON: Final = 4000
 _LONGEST_ISSUE: Final = 600
 

@@ -27,7 +27,7 @@ from deedbook_flow_swe.events import CONTEXT_ASSEMBLED, DENIED, MODEL_CHOSEN, PH
 from deedbook_flow_swe.globs import whole_glob
 
 from .agents import ANSWER, DENIALS, AgentAnswer, AgentFault, Denial, Prompt, build_messages
-from .blocks import Block, Blocked, read_block
+from .blocks import MODEL, Block, Blocked, read_block
 from .facts import collect_facts
 from .files import File
 from .gates import is_gate
@@ -254,6 +254,10 @@ class PhaseRun:
         except AgentFault as fault:
             self._record_denials(run, fault.denials)
             raise Blocked(self._blame("agent", str(fault), rule=fault.code.lower())) from None
+        except Failed as failure:
+            if failure.lost or failure.code not in _OUTAGES:
+                raise
+            raise Blocked(self._blame(MODEL, f"{failure.code}: {failure}", rule=failure.code.lower())) from None
         self._record_denials(run, answer.denials)
         if answer.read:
             self._tokens = {"tokens": {"read": answer.read, "written": answer.written}}
@@ -409,3 +413,7 @@ def _describe_context(context: PhaseContext) -> dict[str, Any]:
         "parts": [{"path": each.path, "digest": each.digest, "tokens": each.tokens} for each in context.parts],
         "left_out": [f"{each.path} ({each.reason})" for each in context.left_out],
     }
+
+
+_OUTAGES: Final = frozenset({"PROVIDER_ERROR", "AGENT_TIMEOUT"})
+"""The codes with which a model, or the process of an agent, cannot be reached."""

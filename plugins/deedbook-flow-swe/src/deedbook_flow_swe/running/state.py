@@ -142,7 +142,7 @@ class PipelineState:
         """Let the task never go back before its present phase: what was done until now lasts."""
         return attrs.evolve(self, first=self.phase)
 
-    def block(self, issue: str, reason: str) -> "tuple[Self, tuple[Rollback, ...]]":
+    def block(self, issue: str, reason: str, *, needs_person: bool = False) -> "tuple[Self, tuple[Rollback, ...]]":
         """Block the present phase: return the state after it, with the moves back, which are none for a person."""
         self._require(self.phase.upper())
         count = self.blocks.get(issue, 0) + 1
@@ -152,7 +152,7 @@ class PipelineState:
             issue=issue,
             reason=reason,
         )
-        if self.phase == self.first or count >= self.escalate_after:
+        if needs_person or self.phase == self.first or count >= self.escalate_after:
             return attrs.evolve(blocked, state=AWAITING_HUMAN, asked="block"), ()
         return _roll_back(blocked, issue, reason, count)
 

@@ -22,7 +22,7 @@ from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
 from deedbook_flow_swe.learning.world import render_routing, routing_path
 
 from .agents import ModelAgent, PhaseAgent, ask_process
-from .blocks import Block
+from .blocks import MODEL, Block
 from .files import File, digest_text
 from .gates import build_gate, build_signal, render_gate, render_review, render_signal
 from .material import TaskMaterial
@@ -220,7 +220,7 @@ class TaskRun:
         event = block.as_event(material.id, contract.phase, iteration)
         self._record(PHASE_BLOCKED, event)
         self._publisher.measure(contract.phase, iteration)
-        self._state, moves = self._state.block(event["issue"], event["reason"])
+        self._state, moves = self._state.block(event["issue"], event["reason"], needs_person=block.by == MODEL)
         to_phase = self._state.phase if moves else None
         signal = build_signal(block, task=material.id, phase=contract.phase, iteration=iteration, to_phase=to_phase)
         path, text = fill(contract.rollback.path, material.values(block.unit)), render_signal(signal)
