@@ -175,7 +175,7 @@ def _runner(rounds: int) -> Iterator[Line]:
         with tempfile.TemporaryDirectory(prefix="deedbook-bench-") as folder:
             whole, steps = _time_task(Path(folder) / "task")
             found.append(whole / _time_steps(Path(folder) / "steps", steps))
-    text = "a task of four phases, without git: to its calls and requests alone, CPU"
+    text = "a task of four runs of phases, without git: to its calls and requests alone, CPU"
     yield Measure(text, "at most", 3, Figure.of(found))
 
 

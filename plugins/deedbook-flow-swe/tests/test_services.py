@@ -219,7 +219,9 @@ def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own()
     assert [name for name, each in services.items() if "KEY" in each.get("environment", {})] == ["pipeline-runner"]
     for name in ("planner-agent", "builder-agent", "executor"):
         each = services[name]
-        assert (each["network_mode"], each["read_only"], each["user"]) == ("none", True, "65534:65534")
+        assert (each["network_mode"], each["read_only"], each["cap_drop"]) == ("none", True, ["ALL"])
+    assert services["executor"]["user"] == "65534:65534"
+    assert services["planner-agent"]["user"] == services["pipeline-runner"]["user"]
     assert services["planner-agent"]["volumes"] == ["./shared/inbox/planner-agent:/inbox/planner-agent"]
 
 

@@ -21,7 +21,8 @@ _SOCKETS: Final = "/run/executor"
 _NOBODY: Final = 65534
 _USER: Final = f"{_NOBODY}:{_NOBODY}"
 _RUNNER: Final = "${DEEDBOOK_UID:-0}"
-"""The user of the runner: the owner of the workspace."""
+"""The user of the runner: the owner of the workspace. The agents have the same one, since they write into inboxes."""
+_RUNNER_AND_GROUP: Final = f"{_RUNNER}:${{DEEDBOOK_GID:-0}}"
 _FOLDER_OF_SOCKET: Final[Mapping[str, Any]] = {
     "driver": "local",
     "driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": f"size=1m,uid={_NOBODY},gid={_NOBODY},mode=0755"},
@@ -67,7 +68,7 @@ def _inbox(layout: Layout, name: str) -> str:
 def _runner(layout: Layout) -> dict[str, Any]:
     return {
         "build": ".",
-        "user": f"{_RUNNER}:${{DEEDBOOK_GID:-0}}",
+        "user": _RUNNER_AND_GROUP,
         "working_dir": "/workspace",
         "command": ["deedbook", "swe", "run", "--all"],
         "environment": {name: f"${{{name}:-}}" for name in sorted(layout.variables)},
@@ -84,6 +85,7 @@ def _agent(layout: Layout, agent: str) -> dict[str, Any]:
         "command": ["deedbook", "swe", "agent", agent, "--inbox", "/inbox"],
         "volumes": [_inbox(layout, agent)],
         **_CONFINED,
+        "user": _RUNNER_AND_GROUP,
     }
 
 
