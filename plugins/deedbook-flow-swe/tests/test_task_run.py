@@ -46,7 +46,8 @@ def test_task_goes_from_the_request_to_a_merged_commit(lab):
         ("build", None, "READY.md"), ("check", None, "MERGED.md"),
     ]  # fmt: skip
     assert [each["tests"] for each in shop.tested] == [["tests/test_retry.py"], ["tests/test_auth.py"]]
-    assert shop.events("phase_completed")[-1]["facts"] == {"tests": {"passed": 2, "failed": 0}}
+    facts = {"tests": {"passed": 2, "failed": 0}, "tokens": {"read": 1, "written": 1}}
+    assert shop.events("phase_completed")[-1]["facts"] == facts
 
 
 def test_gates_and_renderings_fit_their_schemas_and_name_what_they_approve(shop):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.contract import AgentInfo
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
 from deedbook.workspace.documents import Document
@@ -32,28 +33,57 @@ class AgentFolder:
     capabilities: tuple[str, ...]
 
 
+def list_cards(tree: SourceTree, settings: Document | None, packs: Sequence[SourceTree]) -> list[AgentInfo]:
+    """Return what the cards of all agents say, by name; no persona is read. A card that cannot be read is left out."""
+    found: dict[str, AgentInfo] = {}
+    for each, folder in _list_folders(tree, settings, packs):
+        for entry in each.folder.scan(folder) if each.folder.exists(folder) else ():
+            path = f"{folder}/{entry.name}/{CARD}"
+            if entry.folder and entry.name not in found and each.folder.exists(path):
+                said = _read_card(each, path)
+                domain = said.get("domain")
+                found[entry.name] = AgentInfo(
+                    name=entry.name,
+                    domain=domain if isinstance(domain, str) else "",
+                    capabilities=frozenset(_read_capabilities(said)),
+                    abilities=frozenset(),
+                )
+    return [found[name] for name in sorted(found)]
+
+
+def _list_folders(
+    tree: SourceTree, settings: Document | None, packs: Sequence[SourceTree]
+) -> Iterator[tuple[SourceTree, str]]:
+    said: Any = settings.value if settings is not None else {}
+    roots = said.get("roots", {}).get(AGENTS, ()) if isinstance(said, dict) else ()
+    yield tree, tree.path(AGENTS)
+    yield from ((tree, root) for root in roots)
+    yield from ((pack, AGENTS) for pack in packs)
+
+
 def find_agents(
     tree: SourceTree, settings: Document | None, packs: Sequence[SourceTree], names: frozenset[str]
 ) -> Mapping[str, AgentFolder]:
     """Return the folders of those agents of *names* that have a card; *settings* may name further folders."""
-    said: Any = settings.value if settings is not None else {}
-    roots = said.get("roots", {}).get(AGENTS, ()) if isinstance(said, dict) else ()
-    folders = [(tree, tree.path(AGENTS)), *((tree, root) for root in roots), *((pack, AGENTS) for pack in packs)]
     found: dict[str, AgentFolder] = {}
-    for each, folder in folders:
+    for each, folder in _list_folders(tree, settings, packs):
         for name in sorted(names - found.keys()):
             path = f"{folder}/{name}"
             if each.folder.exists(f"{path}/{CARD}"):
-                found[name] = AgentFolder(each, path, tuple(_read_capabilities(each, f"{path}/{CARD}")))
+                found[name] = AgentFolder(each, path, tuple(_read_capabilities(_read_card(each, f"{path}/{CARD}"))))
     return found
 
 
-def _read_capabilities(tree: SourceTree, path: str) -> Iterator[str]:
+def _read_card(tree: SourceTree, path: str) -> Mapping[str, Any]:
     try:
         said: Any = tree.yaml(path).value
     except DeedbookError:
-        return  # the kernel reports it
-    listed = said.get("capabilities") if isinstance(said, dict) else None
+        return {}  # the kernel reports it
+    return said if isinstance(said, dict) else {}
+
+
+def _read_capabilities(said: Mapping[str, Any]) -> Iterator[str]:
+    listed = said.get("capabilities")
     yield from (each for each in (listed if isinstance(listed, list) else ()) if isinstance(each, str))
 
 

@@ -10,7 +10,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -31,6 +31,8 @@ FORMS: Final[Mapping[str, str]] = {
 }
 """The schema of the files on each axis; those of `SCHEMAS` are JSON Schemas."""
 
+AGENT_HOLE: Final = "{agent}"
+"""Stands for the chosen agent in the scope of a contract that names none."""
 _PIPELINE: Final = "pipeline.yaml"
 _FOLDERS: Final[Mapping[str, str]] = {CONTRACTS: ".yaml", ROUTING: ".yaml", SCHEMAS: ".json"}
 _READ_ME: Final = "README.md"
@@ -43,7 +45,19 @@ _PROSE: Final[Mapping[str, str]] = {
 
 @attrs.frozen(kw_only=True)
 class PipelineFile(IndexedFile):
-    """A file of a pipeline."""
+    """A file of a pipeline. *agent* is the one that was chosen for a contract that names none."""
+
+    agent: str | None = None
+
+    @property
+    def front(self) -> Any:
+        """The value of the document; a chosen *agent* stands in it, also for ``{agent}`` in the scope."""
+        said: Any = self.document.value
+        if self.agent is None:
+            return said
+        scope = said["context_scope"]
+        include = [each.replace(AGENT_HOLE, self.agent) for each in scope["include"]]
+        return {**said, "agent": self.agent, "context_scope": {**scope, "include": include}}
 
     @property
     def line(self) -> str:

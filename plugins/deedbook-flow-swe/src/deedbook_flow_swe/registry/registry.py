@@ -6,6 +6,8 @@ If any file has a fault, the workspace does not compile, so nothing of it is in 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
+import attrs
+
 from deedbook import Object, Skill
 from deedbook.format.errors import DomainError, fault
 from deedbook.format.schema import suggest
@@ -15,7 +17,8 @@ from deedbook.workspace.trees import SourceReader, SourceTree
 from deedbook_flow_swe.definition import FLOW, PREFIX, Definition
 from deedbook_flow_swe.learning.policy_kinds import list_policies, name_policy
 
-from .agents import AgentFolder, find_agents, read_skills
+from .agent_choice import check_choice, choose_agent, find_query
+from .agents import AgentFolder, find_agents, list_cards, read_skills
 from .compiler import PipelineCompiler
 from .files import CONTRACTS, PIPELINES, PipelineFile, PipelineFiles
 from .schema_names import SchemaNames
@@ -39,6 +42,7 @@ class PipelineRegistry(FeatureSection):
         """Read all files; faults are reported to *reader*. *document* is ``deedbook.yaml``."""
         found = PipelineFiles(reader)
         found.read(tree, packs)
+        _choose_agents(found, tree, document, packs, reader)
         names = frozenset(str(file.front["agent"]) for file in found.files[CONTRACTS].values())
         return cls(found, find_agents(tree, document, packs, names), reader)
 
@@ -108,7 +112,26 @@ class PipelineRegistry(FeatureSection):
         for name, file in self.files[CONTRACTS].items():
             if name in used:
                 yield from _check_agent(file, workspace)
+                yield from check_choice(file, workspace)
                 yield from _check_commands(file, workspace)
+
+
+def _choose_agents(
+    found: PipelineFiles, tree: SourceTree, document: Document | None, packs: Sequence[SourceTree], reader: SourceReader
+) -> None:
+    """Choose the agents of the contracts that name none; a contract without an agent is a fault."""
+    contracts = found.files[CONTRACTS]
+    wanted = {name: query for name, file in contracts.items() if (query := find_query(file)) is not None}
+    cards = list_cards(tree, document, packs) if wanted else []
+    for name, query in wanted.items():
+        file = contracts[name]
+        agent, why = choose_agent(query, cards)
+        if agent is None:
+            reader.refuse("SOURCE_INVALID", f"agent: {why}", file.place("agent"))
+            found.faulty.add((CONTRACTS, name))
+            del contracts[name]
+        else:
+            contracts[name] = attrs.evolve(file, agent=agent)
 
 
 def _check_pipeline(file: PipelineFile, workspace: Workspace) -> Iterator[DomainError]:

@@ -1,0 +1,127 @@
+"""`deedbook swe add|run|status|resume`, as a person calls them, with answers that are played and real decisions."""
+
+import json
+import os
+
+import pytest
+from commandline import Place
+from pipelines import replace_text
+from shop import ABILITIES, FIRST, SECOND, USED, build, check, outline
+
+from deedbook.approvals.keys import KeyRing
+
+NOTE = "Name the old limit in the note."
+POLICY = """\
+schema_version: v1
+id: human-review
+kind: review-gating
+rules:
+  - {match: {phase: check}, then: deny, reason: a person has to look}
+default: allow
+"""
+
+
+def played(role, answer, *when):
+    """Return a file of answers."""
+    return json.dumps({"made_by": "hand", "role": role, "when": [*when], "answer": json.loads(answer)})
+
+
+@pytest.fixture
+def shop(small):
+    """Return the example with agents that answer, a review by a person after its last phase, and an approver."""
+    place, swe = Place(small), small / ".system/swe"
+    [key] = [KeyRing.of(os.environ).create("ada", force=True)]
+    place.write(".system/ada.pub", f"{key.public}\n")
+    used = {use: name for use, name in USED.items() if use != "git"}
+    settings = {
+        "schema_version": "v1",
+        "profile": "local",
+        "profiles": {
+            "local": {"models": {"mid": {"provider": "swe-answers", "model": "m", "with": {"folder": "answers"}}}}
+        },
+        "files": {"roots": ["."]},
+        "principals": {"ada": {"key": "ada.pub", "roles": ["approver"]}},
+        "abilities": {**ABILITIES, "swe/tests": {"summary": "Run tests.", "handler": {"tool": "echo"}}},
+    }
+    place.write(".system/deedbook.yaml", json.dumps(settings))
+    place.write(".system/policies/human-review.yaml", POLICY)
+    replace_text(swe, "pipeline.yaml", "{read: swe/read, write: swe/write}", json.dumps(used))
+    replace_text(swe, "pipeline.yaml", "escalate_after: 3", "escalate_after: 3\nhuman_triggers: human-review")
+    replace_text(swe, "contracts/check.yaml", "passed: PASSED.md", "passed: CLEARED.md")
+    text = (swe / "contracts/check.yaml").read_text()
+    begin, end = text.index("  - id: unit-tests"), text.index("  - id: no-blocker")
+    (swe / "contracts/check.yaml").write_text(text[:begin] + text[end:])
+    again = build(FIRST).replace("Nothing was assumed.", "The old limit was 1.")
+    for name, text in {
+        "outline": played("outliner", outline()), "check": played("checker", check()),
+        "first": played("builder", build(FIRST), FIRST), "second": played("builder", build(SECOND), SECOND),
+        "again": played("builder", again, FIRST, NOTE),
+    }.items():  # fmt: skip
+        place.write(f"answers/{name}.yaml", text)
+    return place
+
+
+def begin(shop):
+    """Add the task and run it up to the review."""
+    added = shop.here("swe", "add", "Raise the limit", "--id", "task-1", "--project", "shop", "--json", status=0)
+    assert added.fits("output_swe_add_v1")["task"] == "task-1"
+    [row] = shop.here("swe", "status", "--json", status=0).fits("output_swe_status_v1")["tasks"]
+    assert (row["state"], row["session"]) == ("QUEUED", None)
+    [ran] = shop.here("swe", "run", "--json", status=3).fits("output_swe_run_v1")["tasks"]
+    assert (ran["task"], ran["state"]) == ("task-1", "NEEDS_HUMAN")
+    [row] = shop.here("swe", "status", "task-1", "--json", status=0).fits("output_swe_status_v1")["tasks"]
+    assert (row["state"], row["phase"], row["session"]) == ("BLOCKED_AWAITING_HUMAN", "check", ran["session"])
+    assert row["approval"] == shop.request()
+
+
+def test_rework_with_a_note_reaches_the_phase_and_an_approval_ends_the_task(shop):
+    begin(shop)
+    ran = shop.here("swe", "resume", "task-1", "--decision", "rework", "--note", NOTE, "--as", "ada", status=3)
+    assert "rolled back check build" in ran.err
+    note = (shop.path / f"tasks/task-1/build/units/{FIRST}/note.md").read_text()
+    assert "The old limit was 1." in note
+    status = shop.here("swe", "status", "task-1", status=0).out
+    assert f"check: a person says rework: {NOTE}" in status
+    assert "waits for an answer: deedbook approvals show" in status
+    shop.here("approvals", "approve", shop.request(), "--as", "ada", status=0)
+    [ran] = shop.here("swe", "resume", "task-1", "--json", status=0).fits("output_swe_run_v1")["tasks"]
+    assert ran["state"] == "COMPLETED"
+    assert (shop.path / "tasks/task-1/check/CLEARED.md").exists()
+    assert "no task waits" in shop.here("swe", "run", status=0).out
+
+
+STOP = ("swe", "resume", "task-1", "--decision", "stop", "--note", "Not now.", "--as", "ada")
+DENY = ("approvals", "deny", "--note", "Not now.", "--as", "ada")
+
+
+@pytest.mark.parametrize("denied", [False, True], ids=["decision stop", "approval denied"])
+def test_person_who_stops_the_task_halts_it_and_their_note_is_recorded(shop, denied):
+    begin(shop)
+    if denied:
+        shop.here(*DENY, shop.request(), status=0)
+    ran = shop.here(*(STOP if not denied else STOP[:3]), status=1)
+    assert "HALTED" in ran.err
+    assert "Not now." in shop.here("swe", "status", "task-1", status=0).out
+    [row] = shop.here("swe", "status", "task-1", "--json", status=0).fits("output_swe_status_v1")["tasks"]
+    assert (row["state"], row["approval"]) == ("HALTED", None)
+    assert not (shop.path / "tasks/task-1/check/CLEARED.md").exists()
+    refused = shop.here("swe", "resume", "task-1")
+    assert refused.status not in (0, 70)
+    assert "Traceback" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (("resume", "task-1", "--note", "x"), "--note and --as belong to --decision"),
+        (("resume", "task-2"), "there is no task 'task-2'"),
+        (("run", "task-1", "--all"), "name a task, or use --all"),
+        (("run", "task-2"), "no task 'task-2' waits to be run"),
+        (("add", "x", "--file", "none.txt"), "none.txt cannot be read"),
+    ],
+)
+def test_wrong_arguments_are_one_clear_error(shop, args, why):
+    ran = shop.here("swe", *args)
+    assert ran.status not in (0, 70)
+    assert why in ran.err
+    assert "Traceback" not in ran.err
