@@ -29,7 +29,7 @@ PHASES = (
     "requirements", "architecture", "planning", "implementation", "verification", "security", "integration",
     "retrospective",
 )  # fmt: skip
-OWN = (".deedbook/", ".config/", "answers/", "shared/", "metrics/", f"tasks/{TASK}/")
+OWN = (".deedbook/", ".config/", "agents/", "answers/", "shared/", "metrics/", "world/", f"tasks/{TASK}/")
 """What a run of the task may change: the record, the task, and the pages that the runner renders."""
 STAND_IN = """#!{python}
 import sys
