@@ -210,6 +210,8 @@ def test_parts_of_messages_become_text():
         "args": {"a": 1},
     }
     assert completions.tool_call("c", "find", "[1]")["args"] == {"text": "[1]"}
+    doubled = '{"a": 1, "a": 2}'
+    assert completions.tool_call("c", "find", doubled)["args"] == {"text": doubled}
     assert completions.tool_call("c", "find", "{")["args"] == {"text": "{"}
     assert completions.tool_offer("find", None, {"type": "object"}) == {"name": "find", "schema_in": {"type": "object"}}
 

@@ -4,8 +4,11 @@ Adapters build them from the messages of their framework. What a framework does 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from json import dumps, loads
+from json import dumps
 from typing import Any, Final, TypeAlias
+
+from deedbook.format.canonical import parse
+from deedbook.format.errors import IntakeError
 
 from .values import as_json
 
@@ -35,15 +38,16 @@ def message(role: str, content: Any, *, calls: Sequence[JsonObject] = (), call_i
 
 
 def tool_call(call_id: str | None, name: str, args: Any, *, number: int = 1) -> JsonObject:
-    """Return a tool call; *args* is an object or its JSON. Arguments that are no object are kept as ``{"text": …}``.
+    """Return a tool call; *args* is an object or its JSON.
 
-    A call without an id gets one by its *number*.
+    Other arguments, and JSON that intake refuses, such as a member named twice, are kept as ``{"text": …}``. A call
+    without an id gets one by its *number*.
     """
     found = args
     if isinstance(args, str):
         try:
-            found = loads(args) if args else {}
-        except ValueError:
+            found = parse(args) if args else {}
+        except IntakeError:
             found = None
     found = {} if args is None else as_json(found)
     return {
