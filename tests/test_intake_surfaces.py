@@ -22,7 +22,7 @@ from deedbook.contract.lifecycle import NoAnswer
 from deedbook.format.errors import DeedbookError
 from deedbook.programs import exchange
 from deedbook_audit.upcasting import envelope_1_0
-from deedbook_flow_runcontext.ledger_contexts import load
+from deedbook_inspect.ledger_contexts import load
 from deedbook_provider_http import Trouble
 from deedbook_provider_http.exchange import read_json
 from deedbook_provider_http.names import Names

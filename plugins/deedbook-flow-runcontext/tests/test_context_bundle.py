@@ -11,7 +11,7 @@ from deedbook.format import canonical, events
 from deedbook.format.context import ContextFold, Recorder, RunContext
 from deedbook.format.errors import DeedbookError, LedgerError
 from deedbook.format.folds import fold
-from deedbook_flow_runcontext.ledger_contexts import load, save
+from deedbook_inspect.ledger_contexts import load, save
 
 SESSION = "s-context"
 TS = "2026-01-01T00:00:00.000Z"

@@ -11,7 +11,7 @@ from deedbook.format.files import Folder
 from deedbook.format.folds import fold
 from deedbook.format.reader import read
 from deedbook_flow_runcontext.bundles import parse_bundle, read_session
-from deedbook_flow_runcontext.ledger_contexts import load, save
+from deedbook_inspect.ledger_contexts import load, save
 
 FLOWS = {
     "five-point": ({"prompt": "look", "output": OUTPUT}, {"constraints": ["be quick"], "criteria": ["tests"]}),

@@ -167,7 +167,7 @@ class _Session:
     def __init__(self, workspace: str, name: str) -> None:
         from deedbook.cli.ledgers import ledger_path, own_session, read_leniently
         from deedbook.format.reader import read
-        from deedbook_flow_runcontext.ledger_contexts import read_contexts
+        from deedbook_inspect.ledger_contexts import read_contexts
 
         source, notes = read_leniently(workspace)
         for note in notes:
@@ -308,7 +308,7 @@ def _is_older(raw: bytes, place: str) -> bool:
 
 def _load_older(asked: GlobalOptions, bundle: Path, session: str | None) -> int:
     """Check a bundle of version 2, which has no events, against the ledger of its session."""
-    from deedbook_flow_runcontext.ledger_contexts import load
+    from deedbook_inspect.ledger_contexts import load
 
     if session is None:
         why = f"{bundle} is of version 2, without events; name its session: --session SESSION"
@@ -325,7 +325,7 @@ def _require_file(bundle: Path) -> None:
 def _read_bundle(bundle: Path) -> dict[str, Any]:
     """Return the context that a bundle states; raises `LedgerError` for what is no bundle."""
     from deedbook_flow_runcontext.bundles import parse_bundle, read_bytes
-    from deedbook_flow_runcontext.ledger_contexts import read_bundle
+    from deedbook_inspect.ledger_contexts import read_bundle
 
     _require_file(bundle)
     raw = read_bytes(bundle)

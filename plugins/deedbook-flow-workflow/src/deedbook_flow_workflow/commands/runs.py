@@ -86,7 +86,7 @@ def status(options: GlobalOptions, session: str) -> int:
     from deedbook.format.files import Folder
     from deedbook.format.folds import fold
     from deedbook.format.reader import read
-    from deedbook_flow_runcontext.ledger_contexts import read_contexts
+    from deedbook_inspect.ledger_contexts import read_contexts
     from deedbook_inspect.replaying.cycles import CycleFold
 
     source, _ = read_leniently(options.workspace)
