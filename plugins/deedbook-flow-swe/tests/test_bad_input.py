@@ -101,8 +101,8 @@ def test_only_what_the_test_runner_reports_counts(shop):
     assert run_once(shop).value.state == "COMPLETED"
     [block] = shop.events("phase_blocked")
     assert (block["rule"], block["severity"], block["place"]) == ("unit-tests", "BLOCKER", FIRST)
-    assert [each["facts"] for each in shop.events("phase_completed") if each["phase"] == "check"] == [
-        {"tests": {"passed": 2, "failed": 0}}
+    assert [each["facts"]["tests"] for each in shop.events("phase_completed") if each["phase"] == "check"] == [
+        {"passed": 2, "failed": 0}
     ]
 
 
