@@ -1,6 +1,10 @@
 #!/bin/sh
-# From the queue to a merged commit. Call it in a copy of this folder; `deedbook` and git have to be installed.
+# From the queue to a merged commit. Call it in a fresh copy of this folder; README.md says what has to be installed.
 set -eu
+if [ -e repos ]; then
+    echo "this folder was used before; make a fresh copy of examples/swe" >&2
+    exit 2
+fi
 export XDG_CONFIG_HOME="$PWD/.config" # the key of Ada, who answers below, stays in this folder
 
 echo "--- a repository with one commit, and a person who can answer"

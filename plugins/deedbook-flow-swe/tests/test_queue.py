@@ -173,3 +173,24 @@ def test_request_in_plain_words_is_a_task_too(shop):
     with shop.lab.session("run") as session:
         found = session.run("Raise the limit", "swe/small")
     assert found.value.state == "COMPLETED", json.dumps(found.value.text)
+
+
+def test_line_without_a_title_is_refused_and_does_not_copy_itself(shop, desk):
+    write_page(shop, "- #http\n- `task-9` QUEUED:\n")
+    with pytest.raises(DeedbookError, match="a task needs a title"):
+        desk.queue.read_page()
+    assert desk.queue.list_waiting() == []
+
+
+def test_id_that_is_taken_is_refused(desk):
+    desk.queue.add({"title": "Raise the limit", "request": "Raise it.", "id": "task-7"})
+    with pytest.raises(DeedbookError, match="there is a task task-7 already"):
+        desk.queue.add({"title": "Lower the limit", "request": "Lower it.", "id": "task-7"})
+
+
+def test_task_of_a_project_without_a_repository_is_refused_before_it_waits(lab):
+    desk = Desk(Shop(lab, with_git=True))
+    with pytest.raises(DeedbookError, match="repos/nope is no git repository"):
+        desk.queue.add({"title": "Raise the limit", "request": "Raise it.", "project": "nope"})
+    assert desk.queue.list_waiting() == []
+    desk.queue.close()

@@ -24,6 +24,7 @@ def agent(name: str, inbox: str) -> None:
     if not AGENT_NAME.fullmatch(name):
         raise BindingError(fault("USAGE", f"{name!r} is no name of an agent, such as planner-agent"))
     stopped = Event()
+    click.echo(f"answers requests to {name} in {Path(inbox) / name}", err=True)
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: stopped.set())
     AgentWorker(name, Path(inbox) / name, lambda line: click.echo(line, err=True)).serve(stopped.is_set)

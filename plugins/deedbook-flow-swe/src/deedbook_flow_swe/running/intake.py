@@ -12,6 +12,9 @@ from .files import digest_text
 
 _TITLE: Final = 200
 
+DEFAULT_PROJECT: Final = "main"
+"""The project of a task that names none."""
+
 
 def read_task(args: Object, run: Run, definition: Definition) -> dict[str, Any]:
     """Return the task (``swe_task_v1``) in the arguments of a run; raises `Failed` (``SCHEMA_VIOLATION``)."""
@@ -36,7 +39,7 @@ def build_task(stated: Object, definition: Definition, *, identity: str, now: st
         "id": identity,
         "title": str(stated.get("title") or str(request).strip().partition("\n")[0])[:_TITLE],
         "request": request,
-        "project": stated.get("project", "main"),
+        "project": stated.get("project", DEFAULT_PROJECT),
         "priority": stated.get("priority", "normal"),
         "tags": stated.get("tags", []),
         "pipeline": definition.id,

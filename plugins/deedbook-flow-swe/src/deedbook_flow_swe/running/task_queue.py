@@ -24,7 +24,7 @@ from deedbook_serve.tasks.views import Task
 
 from .board import QUEUED, TaskRow, read_rows
 from .files import digest_text
-from .intake import build_task, name_task
+from .intake import DEFAULT_PROJECT, build_task, name_task
 from .values import read_object
 
 PAGE: Final = "shared/queue.md"
@@ -34,7 +34,7 @@ _HEAD: Final = """\
 Add a task with a line such as `- Raise the limit #http @shop`, or with `deedbook swe add`. `deedbook swe run` takes it.
 All other lines are written by the runner from the ledger.
 """
-_KNOWN: Final = re.compile(r"- `([A-Za-z0-9][A-Za-z0-9._-]{0,63})` [A-Z_]+: ")
+_KNOWN: Final = re.compile(r"- `([A-Za-z0-9][A-Za-z0-9._-]{0,63})` [A-Z_]+:(?: |$)")
 _TAG: Final = re.compile(r"(?:^|\s)#([a-z0-9][a-z0-9._-]{0,63})(?=\s|$)")
 _PROJECT: Final = re.compile(r"(?:^|\s)@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?=\s|$)")
 _TITLE: Final = 200
@@ -66,6 +66,7 @@ class TaskQueue:
     def add(self, members: Mapping[str, Any], *, key: str | None = None) -> str:
         """Add a task with these *members* of ``swe_task_v1``, and return its id; raises `DeedbookError`."""
         who, now = self._session.principal.id, self._session.ledger.now()
+        self._check_new(members, known=key is None)
         identity = str(members.get("id") or name_task(now, new_id()))
         try:
             build_task(members, self._definition, identity=identity, now=now, who=who)
@@ -80,6 +81,18 @@ class TaskQueue:
             assert created.unavailable is not None
             raise TaskError(created.unavailable)
         return str(_read_task(created.task)["id"])
+
+    def _check_new(self, members: Mapping[str, Any], *, known: bool) -> None:
+        """Raise `TaskError` for a task that could not be begun; with *known*, also for an id that is taken."""
+        if not str(members.get("title", "")).strip():
+            raise TaskError(fault("SCHEMA_VIOLATION", "a task needs a title: a few words that say what is to be done"))
+        if known and members.get("id") in {row.task_id for row in self.list_rows()}:
+            raise TaskError(fault("USAGE", f"there is a task {members['id']} already; choose another id"))
+        project = str(members.get("project", DEFAULT_PROJECT))
+        folder = self._definition.path(f"repos/{project}")
+        if "git" in self._definition.abilities and not (self._kernel.site.root / folder / ".git").exists():
+            why = f"{folder} is no git repository; name the project of the task, or clone it there"
+            raise TaskError(fault("USAGE", why))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
