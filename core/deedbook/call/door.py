@@ -14,13 +14,13 @@ and `Door.after`. The nine steps:
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
-from deedbook.contract.features import AllowedCall, FactsChanged
+from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
 from deedbook.format import canonical
 from deedbook.format.errors import (
     ApprovalError,
@@ -111,8 +111,9 @@ class Door:
         self._turn = RLock()
         self._decide_now = self._repeat if parts.before_intents else self._before
         self._decide = self._in_turn if bindings.reads else self._decide_now
+        self._record = self._record_inside if parts.around_intents else self._record_now
         durable = bindings.charter.document["durability"] == "always"
-        self._always = durable or bindings.waits or bool(parts.before_intents)
+        self._always = durable or bindings.waits or bool(parts.before_intents or parts.around_intents)
         self._facts = facts
         self._invoke = invoke
         self._pending_calls = pending_calls
@@ -293,13 +294,34 @@ class Door:
         bound = verdict.bound
         if bound is None or verdict.outcome == "deny":
             return self._deny(verdict, caller, ability, cause, entries, now)
+        return self._record(verdict, bound, caller, when, cause, raw, entries, grant)
+
+    def _record_inside(
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
+        raw: bytes, entries: list[Entry], grant: "Grant | None",
+    ) -> "OpenResult":  # fmt: skip
+        """Act like `_record_now` inside the context managers of features, each of which may deny the call."""
+        with ExitStack() as held:
+            try:
+                for enclose in self._parts.around_intents:
+                    held.enter_context(enclose(caller, bound.id))
+            except CallPrevented as problem:
+                verdict.deny(problem.code, recordable(str(problem)))
+                return self._deny(verdict, caller, bound.id, cause, entries, when.now)
+            return self._record_now(verdict, bound, caller, when, cause, raw, entries, grant)
+
+    def _record_now(
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
+        raw: bytes, entries: list[Entry], grant: "Grant | None",
+    ) -> "OpenResult":  # fmt: skip
+        """Record what follows from a verdict that denies nothing: the intent, or the request for a person."""
         if verdict.outcome == "ask" and not self._deferred:
             return self.approval_wait.request_approval(verdict, bound, caller, raw, cause, entries)
         opening = self._reserve(verdict, bound, caller, when, raw)
         if verdict.outcome == "ask":
             return Ok(self._defer(verdict, bound, caller, cause, entries, opening))
-        if grant and not self._use(grant, verdict, now, opening):
-            return self._deny(verdict, caller, ability, cause, entries, now)
+        if grant and not self._use(grant, verdict, when.now, opening):
+            return self._deny(verdict, caller, bound.id, cause, entries, when.now)
         return Ok(self._open(verdict, bound, caller, cause, entries, opening))
 
     def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
