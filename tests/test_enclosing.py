@@ -1,4 +1,4 @@
-"""What features put around the recording of an intent: it may deny the call, and it is left when the record is there."""
+"""What features put around the recording of an intent: it may deny the call, and it is left after the record."""
 
 import asyncio
 from contextlib import contextmanager

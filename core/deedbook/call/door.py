@@ -296,7 +296,7 @@ class Door:
             return self._deny(verdict, caller, ability, cause, entries, now)
         return self._record(verdict, bound, caller, when, cause, raw, entries, grant)
 
-    def _record_inside(
+    def _record_inside(  # noqa: PLR0913 - all that the judgement has brought together
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
         raw: bytes, entries: list[Entry], grant: "Grant | None",
     ) -> "OpenResult":  # fmt: skip
@@ -310,7 +310,7 @@ class Door:
                 return self._deny(verdict, caller, bound.id, cause, entries, when.now)
             return self._record_now(verdict, bound, caller, when, cause, raw, entries, grant)
 
-    def _record_now(
+    def _record_now(  # noqa: PLR0913 - all that the judgement has brought together
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
         raw: bytes, entries: list[Entry], grant: "Grant | None",
     ) -> "OpenResult":  # fmt: skip
