@@ -148,6 +148,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "PROOF_UNAVAILABLE": Code("ledger", 1, "no checkpoint covers what is to be proved"),
         "WITNESS_REFUSED": Code("ledger", 4, "a witness has seen another history: rolled back, or forked"),
         # serving: the long-lived process and who asks it
+        "NOTIFY_FAILED": Code("serving", 1, "a notification cannot be sent"),
         "RUNTIME_RUNNING": Code("serving", 1, "another process serves this workspace already"),
         "RUNTIME_UNREACHABLE": Code("serving", 1, "no process serves this workspace, or it went while it was asked"),
         "RUNTIME_ENDING": Code("serving", 1, "the process is ending; nothing new is begun"),

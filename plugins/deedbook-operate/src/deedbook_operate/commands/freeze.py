@@ -16,7 +16,7 @@ as_option = click.option("--as", "principal", metavar="NAME", help="Act as this 
 
 
 @data_command
-@click.command("freeze", short_help="Deny calls of every process at once, or show what is frozen.")
+@click.command("freeze", short_help="Deny calls at once, or show what is frozen.")
 @click.option("--agent", metavar="NAME", default="", help="Freeze the calls of an agent, a role or a person.")
 @click.option("--ability", metavar="GLOB", default="", help="Freeze the calls of these abilities.")
 @click.option("--all", "every", is_flag=True, help="Freeze every call.")
