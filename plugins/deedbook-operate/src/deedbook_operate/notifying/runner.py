@@ -85,7 +85,7 @@ class Runner:
         return Retrying(
             retry=retry_if_exception_type(_FAILURES),
             stop=stop_after_attempt(ATTEMPTS) if once else stop_when_event_set(self.stopped),
-            wait=wait_exponential_jitter(initial=self.first_wait, max=LONGEST_WAIT),
+            wait=wait_exponential_jitter(initial=self.first_wait, max=LONGEST_WAIT, jitter=self.first_wait),
             sleep=sleep_using_event(self.stopped),
             before_sleep=tell,
             reraise=True,
