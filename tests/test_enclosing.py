@@ -137,3 +137,23 @@ def test_failing_handler_and_refused_effect_leave_it_as_well(lab):
         assert isinstance(session.call("a", {}), Err)
         assert isinstance(session.call("b", {}), Err)
     assert [each[:2] for each in told] == [("enter", "a"), ("leave", "a"), ("enter", "b"), ("leave", "b")]
+
+
+def test_feature_is_left_before_others_are_asked_about_the_effect(lab):
+    """A checkpoint may take long; the intent is durable by then."""
+    told = []
+    enclose(lab, told)
+
+    class Slow:
+        spec = FeatureSpec()
+
+        @featureimpl
+        def before_effects(self):
+            return {"write": lambda ticket: told.append(("effect", ticket.bound.id))}
+
+    lab.offer("feature", "slow", Slow)
+    lab.settings(features={"slow": {}})
+    lab.tool("a", lambda args, ctx: {}, effects="write")
+    with lab.session() as session:
+        assert isinstance(session.call("a", {}), Ok)
+    assert [each[0] for each in told] == ["enter", "leave", "effect"]

@@ -1,4 +1,4 @@
-"""``deedbook freeze``: deny calls of every process on the workspace, or show what is frozen."""
+"""``deedbook freeze``: deny calls at once, or show what is frozen."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ as_option = click.option("--as", "principal", metavar="NAME", help="Act as this 
 
 
 @data_command
-@click.command("freeze", short_help="Deny calls at once, or show what is frozen.")
+@click.command("freeze")
 @click.option("--agent", metavar="NAME", default="", help="Freeze the calls of an agent, a role or a person.")
 @click.option("--ability", metavar="GLOB", default="", help="Freeze the calls of these abilities.")
 @click.option("--all", "every", is_flag=True, help="Freeze every call.")
@@ -28,9 +28,10 @@ as_option = click.option("--as", "principal", metavar="NAME", help="Act as this 
 def command(
     options: GlobalOptions, agent: str, ability: str, reason: str, principal: str | None, *, every: bool, partial: bool
 ) -> int:
-    """Deny calls of every process on the workspace at once, until `deedbook thaw`. Without a target, show the state.
+    """Deny calls at once, or show what is frozen.
 
-    Calls that wait for a person are denied, too. Calls that began before are listed: they go on.
+    A freeze covers every process on the workspace, until `deedbook thaw`. Calls that wait for a person are denied, too.
+    Calls that began before are listed: they go on. Without a target, the command shows what is frozen.
     """
     from deedbook_operate.freezing import open_freezer
 
@@ -62,7 +63,7 @@ def _show(options: GlobalOptions, status: "FreezeStatus") -> int:
     if options.json:
         print_state(status)
     elif status.freezes:
-        table((each.id[:8], each.target, each.by, each.at, each.reason) for each in status.freezes)
+        table((each.target, each.by, each.at, each.reason, each.id[:8]) for each in status.freezes)
     elif not status.unsound:
         say("nothing is frozen")
     if status.unsound:

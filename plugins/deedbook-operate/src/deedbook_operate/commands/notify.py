@@ -1,4 +1,4 @@
-"""``deedbook notify``: tell people what waits for them, and what is frozen."""
+"""``deedbook notify``: tell people what waits for them."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,10 @@ SECTION: Final = "Serve"
 @data_command
 @click.group("notify", cls=SuggestingGroup)
 def command() -> None:
-    """Tell webhooks, mail addresses or commands what waits for a person, and what is frozen."""
+    """Tell people what waits for them, and what is frozen.
+
+    The targets (webhooks, mail addresses, commands) are in `features: {notify: {targets: …}}`.
+    """
 
 
 @command.command("run", short_help="Send what was not sent yet, until interrupted.")

@@ -13,15 +13,15 @@ SECTION: Final = "Do"
 
 
 @data_command
-@click.command("thaw", short_help="Lift the freeze FREEZE, or all freezes.")
+@click.command("thaw")
 @click.argument("freeze", required=False, default="")
 @as_option
 @json_option
 @click.pass_obj
 def command(options: GlobalOptions, freeze: str, principal: str | None) -> int:
-    """Lift the freeze with the id FREEZE, or its beginning; without it, all freezes.
+    """Lift the freeze with the id FREEZE, or all.
 
-    Calls that were denied are not made again, and requests that were withdrawn stay so.
+    The beginning of an id is enough. Calls that were denied are not made again, and withdrawn requests stay so.
     """
     from deedbook_operate.freezing import open_freezer
 
