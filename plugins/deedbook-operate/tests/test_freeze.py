@@ -426,11 +426,12 @@ def deaths_of(lab, change, order):
 def test_stopped_caller_does_not_keep_the_freeze_from_later_calls(frozen, monkeypatch):
     monkeypatch.setattr("deedbook_operate.checking.LOCK_SECONDS", 0.05)
     with frozen.session() as session, open_freezer(str(frozen.path)) as freezer:
-        with freezer.document.lock(shared=True):
-            with pytest.raises(LedgerError, match="in force for every later call") as caught:
-                freeze(frozen)
-            assert caught.value.error.code == "FREEZE_REFUSED"
-            assert code(session.call("a", {})) == "FROZEN"
+        held = freezer.document.acquire(shared=True)
+        with pytest.raises(LedgerError, match="in force for every later call") as caught:
+            freeze(frozen)
+        assert caught.value.error.code == "FREEZE_REFUSED"
+        assert code(session.call("a", {})) == "FROZEN"
+        os.close(held)
         assert status(frozen).unrecorded
         freeze(frozen)
         assert not status(frozen).unrecorded

@@ -7,7 +7,7 @@ denied.
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Lock
@@ -30,6 +30,8 @@ RECORDS: Final = "x.freeze."
 """What the types of the recorded events begin with."""
 _MARK: Final = b'"event_type":"x.freeze.'
 _ATTEMPTS: Final = 16
+_READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCKING: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RecordedChanges:
@@ -74,7 +76,9 @@ class FreezeDocument:
 
     def __init__(self, state: Folder, ledger: str, keys: Mapping[str, str]) -> None:
         state.make(FOLDER)
-        self._folder = state.sub(FOLDER)
+        self._held = ExitStack()
+        self._folder = self._held.enter_context(state.sub(FOLDER))
+        self._fd = self._held.enter_context(self._folder.hold())
         self._ledger, self._keys = ledger, keys
         self.recorded = RecordedChanges(Path(state.path, "workspace", LEDGER_FILE))
         self._turn = Lock()
@@ -88,14 +92,23 @@ class FreezeDocument:
     def read(self) -> FreezeState:
         """Return the freezes in force; raises `FreezeInvalid` if the document is not what was written."""
         try:
-            raw: bytes | None = self._folder.read(STATE_FILE, limit=MAX_BYTES)
-        except FileNotFoundError:
-            raw = None
-        except (DeedbookError, OSError) as problem:
-            raise FreezeInvalid(f"it cannot be read: {problem}") from None
+            raw = self._read_file()
+        except OSError as problem:
+            raise FreezeInvalid(f"it cannot be read: {problem.strerror or problem}") from None
         with self._turn:
             self._check_recorded(raw)
             return self._known[1]
+
+    def _read_file(self) -> bytes | None:
+        """Return the bytes of the document, at most one more than it may have; ``None`` if it is not there."""
+        try:
+            fd = os.open(STATE_FILE, _READING, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
+        try:
+            return os.read(fd, MAX_BYTES + 1)
+        finally:
+            os.close(fd)
 
     def _check_recorded(self, raw: bytes | None) -> None:
         """Take over the document *raw*, unless it is older than what is recorded, or than what was read before."""
@@ -117,17 +130,21 @@ class FreezeDocument:
         self._folder.replace(STATE_FILE, text.encode())
 
     @contextmanager
-    def lock(self, name: str = LOCK_FILE, *, shared: bool = False) -> Iterator[None]:
-        """Hold a lock of this folder; raises `LedgerError` if it is not free in time, and `OSError`."""
-        fd = self._locked(name, shared=shared)
+    def lock(self, name: str = LOCK_FILE) -> Iterator[None]:
+        """Hold a lock of this folder alone; raises `LedgerError` if it is not free in time, and `OSError`."""
+        fd = self.acquire(name)
         try:
             yield
         finally:
             os.close(fd)
 
-    def _locked(self, name: str, *, shared: bool) -> int:
+    def acquire(self, name: str = LOCK_FILE, *, shared: bool = False) -> int:
+        """Return a descriptor that holds the lock until it is closed; raises as `lock` does.
+
+        Each holder opens the file: descriptors that threads or forked processes share would share one lock.
+        """
         for _ in range(_ATTEMPTS):
-            fd = self._open(name)
+            fd = os.open(name, _LOCKING, 0o600, dir_fd=self._fd)
             try:
                 acquire(fd, place=f"{self._folder.path}/{name}", seconds=LOCK_SECONDS, shared=shared)
                 if not is_replaced(fd):
@@ -138,39 +155,46 @@ class FreezeDocument:
             os.close(fd)
         raise OSError(f"{self._folder.path}/{name} is removed again and again")
 
-    def _open(self, name: str) -> int:
-        try:
-            return self._folder.append(name, create=False)
-        except FileNotFoundError:
-            try:
-                return self._folder.append(name, create=True)
-            except FileExistsError:
-                return self._folder.append(name, create=False)
-
     def close(self) -> None:
         """Close the folder."""
-        self._folder.close()
+        self._held.close()
 
 
-@contextmanager
-def check_call(document: FreezeDocument, caller: Any, ability: str) -> Iterator[None]:
-    """Hold the shared lock around the intent of a call; raises `CallPrevented` if it is frozen, or nobody can tell."""
-    try:
-        held = document.lock(shared=True)
-        held.__enter__()
-    except (DeedbookError, OSError) as problem:
-        raise _prevented(document, str(problem)) from None
-    try:
-        who = (caller.principal.id, caller.principal.on_behalf_of)
+class CheckedCall:
+    """Holds the shared lock around the intent of a call of *ability* by *caller* (a `deedbook.policy.bound.Caller`).
+
+    Entering raises `CallPrevented` if the call is frozen, or that is unknown.
+    """
+
+    __slots__ = ("_ability", "_caller", "_document", "_fd")
+
+    def __init__(self, document: FreezeDocument, caller: Any, ability: str) -> None:
+        self._document, self._caller, self._ability = document, caller, ability
+
+    def __enter__(self) -> None:
         try:
-            found = next((each for each in document.read().freezes if each.covers(who, ability)), None)
+            self._fd = self._document.acquire(shared=True)
+        except (DeedbookError, OSError) as problem:
+            raise _prevented(self._document, str(problem)) from None
+        try:
+            self._check()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def _check(self) -> None:
+        try:
+            freezes = self._document.read().freezes
         except FreezeInvalid as problem:
-            raise _prevented(document, str(problem)) from None
-        if found is not None:
-            raise CallPrevented(FROZEN, describe_denial(found))
-        yield
-    finally:
-        held.__exit__(None, None, None)
+            raise _prevented(self._document, str(problem)) from None
+        if freezes:
+            who = self._caller.principal
+            for each in freezes:
+                if each.covers((who.id, who.on_behalf_of), self._ability):
+                    raise CallPrevented(FROZEN, describe_denial(each))
 
 
 def describe_denial(freeze: Freeze) -> str:

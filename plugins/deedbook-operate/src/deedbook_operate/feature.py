@@ -65,14 +65,14 @@ class FreezeFeature:
     @featureimpl
     def around_intents(self, kernel: Any) -> Callable[[Any, str], AbstractContextManager[None]]:
         """Return what holds the lock around an intent, and denies a frozen call."""
-        from .checking import FreezeDocument, check_call
+        from .checking import CheckedCall, FreezeDocument
 
         with self._making:
             if self._document is None:
                 keys = approvers(kernel.bindings.charter.document["principals"])
                 self._document = FreezeDocument(kernel.state, kernel.ledger.session_id, keys)
                 kernel.resources.callback(self._document.close)
-        return partial(check_call, self._document)
+        return partial(CheckedCall, self._document)
 
     @featureimpl
     def examine(self, workspace: Any) -> Iterable[Check]:

@@ -108,6 +108,8 @@ class FreezeState:
         *keys* are the verifier keys of the approvers by principal. If there are any, one of them must have signed.
         """
         try:
+            if len(raw) > MAX_BYTES:
+                raise FreezeInvalid(f"it has more than {MAX_BYTES} bytes")
             text = raw.decode()
             value = _read_statement(text)
             found = cls(
