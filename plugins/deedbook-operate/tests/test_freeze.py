@@ -162,6 +162,17 @@ def test_freeze_ends_a_waiting_call_as_denied(frozen):
     assert recorded(frozen, "frozen")[0].payload["ended"] == [ended]
 
 
+def test_second_caller_that_waits_for_the_same_request_is_denied_too(frozen):
+    approving(frozen)
+    frozen.policy("careful", lambda call: ask("is it right?"), match={"abilities": ["a"]})
+    with frozen.session(wait=WAIT) as first, frozen.session(wait=WAIT) as second, ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(each.call, "a", {}) for each in (first, second)]
+        until(lambda: all("approval.requested" in frozen.types(each) for each in (first, second)))
+        freeze(frozen, who="ada")
+        assert {code(each.result(WAIT)) for each in waiting} <= {"APPROVAL_WITHDRAWN", "FROZEN"}
+    assert all("tool.call" not in frozen.types(each) for each in (first, second))
+
+
 def test_request_of_another_ability_waits_on(frozen):
     approving(frozen)
     frozen.policy("careful", lambda call: ask("is it right?"), match={"abilities": ["a"]})

@@ -73,8 +73,8 @@ def _change_lines(change: Object) -> Iterator[str]:
             yield f"- thawed by {change['by']}: {what}"
         else:
             yield f"- frozen by {row['by']} since {row['at']}: {what}: {row['reason']}"
-    if change.get("running"):
-        yield f"  {change['running']} calls began before, and still ran"
+    if count := change.get("running"):
+        yield f"  {count} {'call' if count == 1 else 'calls'} began before, and still ran"
     yield "  look at it: deedbook freeze"
 
 

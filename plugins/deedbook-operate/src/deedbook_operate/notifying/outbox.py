@@ -3,7 +3,6 @@
 The cursor moves after a message was delivered, so a message is sent at least once. Each target has its own.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,8 @@ import attrs
 
 from deedbook.call.queue import ApprovalQueue
 from deedbook.contract import Event
-from deedbook.format.canonical import digest
-from deedbook.format.errors import BindingError, LedgerError, fault
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, IntakeError, LedgerError, fault
 from deedbook.format.events import split_line, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
@@ -93,21 +92,21 @@ class Outbox:
             waiting, freezes = self._choose(folder, events, is_first=cursor is None)
         if not waiting and not freezes:
             return Batch(None, end)
-        identity = digest(f"{self._name}\n{end.hash}".encode())[:32]
+        identity = canonical.digest(f"{self._name}\n{end.hash}".encode())[:32]
         return Batch(build_message(identity, self._workspace, waiting, freezes), end)
 
     def move(self, end: CursorPosition) -> None:
         """Move the cursor to *end*, durably."""
         document = {"schema_version": "v1", "seq": end.seq, "hash": end.hash}
-        self._state.replace(self._path, json.dumps(document).encode())
+        self._state.replace(self._path, canonical.encode(document))
 
     def _load(self) -> CursorPosition | None:
         try:
-            found: Any = json.loads(self._state.read(self._path, limit=_MAX_BYTES))
+            found: Any = canonical.parse(self._state.read(self._path, limit=_MAX_BYTES))
             return CursorPosition(int(found["seq"]), str(found["hash"]))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (IntakeError, ValueError, KeyError, TypeError):
             why = "it is no cursor of notifications; remove it, and what waits is told again"
             raise LedgerError(fault("NOTIFY_FAILED", why, place=f"{self._state.path}/{self._path}")) from None
 
