@@ -161,9 +161,10 @@ class Conversation:
         """
         return self._unchanged(self._permit_model(self.session.before(self.model, as_json(request))), request)
 
-    async def abefore_model(self, request: dict[str, Any]) -> Permit:
-        """Act like `before_model`, from a coroutine."""
-        return self._unchanged(self._permit_model(await self.session.abefore(self.model, as_json(request))), request)
+    async def abefore_model(self, request: dict[str, Any], *, wait: float | None = None) -> Permit:
+        """Act like `before_model`, from a coroutine; *wait* is as that of `abefore`."""
+        opened = await self.session.abefore(self.model, as_json(request), wait=wait)
+        return self._unchanged(self._permit_model(opened), request)
 
     def after_model(self, permit: Permit, response: Object) -> None:
         """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
@@ -202,10 +203,10 @@ class Conversation:
         ability, judged = self._build_call(name, args)
         return self._permit(self.session.before(ability, judged), judged, args)
 
-    async def abefore(self, name: str, args: Mapping[str, Any]) -> Permit:
-        """Act like `before`, from a coroutine."""
+    async def abefore(self, name: str, args: Mapping[str, Any], *, wait: float | None = None) -> Permit:
+        """Act like `before`, from a coroutine; wait *wait* seconds for a person, by default as long as the guard."""
         ability, judged = self._build_call(name, args)
-        return self._permit(await self.session.abefore(ability, judged), judged, args)
+        return self._permit(await self.session.abefore(ability, judged, wait=wait), judged, args)
 
     def after(self, permit: Permit, value: Any) -> Any:
         """Record the result of a call and return what the caller may see: *value*, unless a hook narrowed it.
