@@ -213,6 +213,9 @@ def test_parts_of_messages_become_text():
     doubled = '{"a": 1, "a": 2}'
     assert completions.tool_call("c", "find", doubled)["args"] == {"text": doubled}
     assert completions.tool_call("c", "find", "{")["args"] == {"text": "{"}
+    assert completions.tool_call("c", "find", {"id": 2**53 + 1})["args"] == {"text": '{"id": 9007199254740993}'}
+    assert completions.tool_call("c", "find", {"rate": float("nan")})["args"] == {"text": '{"rate": NaN}'}
+    assert completions.tool_call("c", "find", {"a": 1})["args"] == {"a": 1}
     assert completions.tool_offer("find", None, {"type": "object"}) == {"name": "find", "schema_in": {"type": "object"}}
 
 

@@ -71,7 +71,8 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             completions.tool_call(each.get("call_id"), each.get("name") or "", each.get("arguments"), number=number)
             for number, each in enumerate(calls, 1)
         ]
-        yield completions.message(role, text_of(others), calls=made, call_id=message.get("tool_call_id"))
+        said = text_of(others if isinstance(content, list) else content)
+        yield completions.message(role, said, calls=made, call_id=message.get("tool_call_id"))
 
 
 def _kind(part: Any) -> Any:

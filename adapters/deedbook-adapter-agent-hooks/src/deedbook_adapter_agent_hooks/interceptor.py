@@ -113,9 +113,7 @@ class GuardInterceptor:
     def _session(self, context: AgentContext) -> HookSession:
         name = context["session"]["id"]
         if name not in self._sessions:
-            why = (
-                f"the host's session {name!r} is not open; register the interceptor at every point"
-            )
+            why = f"the host's session {name!r} is not open; register the interceptor at every point"
             raise BindingError(fault("SESSION_ENDED", why))
         return self._sessions[name]
 
