@@ -13,13 +13,12 @@ from threading import Lock
 from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import pytest
-from click.testing import CliRunner
 
-from deedbook.cli.common import GlobalOptions
-from deedbook.cli.program import program
 from deedbook.contract import Event
 from deedbook.format.reader import read
 from deedbook_guard import Conversation, Guard, guard
+
+from .soundness import assert_sound
 
 Turn: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 """The tool calls of one answer of the fake model: names and arguments. After the last turn it answers ``done``."""
@@ -354,8 +353,7 @@ def _chain(problem: BaseException | None) -> Iterator[BaseException]:
 
 def _events(governed: Guard) -> list[Event]:
     governed.close()
-    ran = CliRunner().invoke(program, ["-C", str(governed.workspace), "verify"], obj=GlobalOptions())
-    assert ran.exit_code == 0, ran.output
+    assert_sound(governed.workspace)
     places = sorted((governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl"))
     return list(itertools.chain.from_iterable(read(place) for place in places))
 
