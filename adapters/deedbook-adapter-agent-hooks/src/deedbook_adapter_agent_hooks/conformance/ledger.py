@@ -46,7 +46,7 @@ def _find_denied(found: Sequence[Event]) -> Iterator[str]:
             denied += said["interception_point"] == "pre_tool_call" and not said["proceeds"]
         elif event.type in _INTENTS:
             if allowed != _INTENTS[event.type]:
-                yield f"event {event.seq} ({event.type}) follows no {_INTENTS[event.type]} that the interceptors allowed"
+                yield f"event {event.seq} ({event.type}) follows no allowed {_INTENTS[event.type]}"
             allowed = ""
         elif event.type == "tool.denied":
             denied -= 1

@@ -57,9 +57,10 @@ def run_kit(folder: Path, host: type[GuardHost] = GuardHost, vectors: Sequence[A
         for vector in chosen:
             made = host(governed)
             results.append(_run(made, vector, folder, events))
-    ran = CliRunner().invoke(program, ["-C", str(folder), "verify"], obj=GlobalOptions())
+    ran = CliRunner().invoke(program, ["-C", str(folder), "verify"], obj=GlobalOptions(), standalone_mode=False)
+    unsound = "" if ran.return_value == 0 else ran.output or repr(ran.exception)
     capabilities = tuple(sorted(each.value for each in host.capabilities))
-    return KitReport(tuple(results), capabilities, events, "" if ran.exit_code == 0 else ran.output)
+    return KitReport(tuple(results), capabilities, events, unsound)
 
 
 def render(report: KitReport) -> str:
