@@ -260,7 +260,7 @@ class Session:
     # --- effects of another program -----------------------------------------------------------------------------------
 
     def before(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Ticket]:
-        """Decide about a call that the caller performs: a ticket allows it, `after` must follow; *wait* as in `call`."""
+        """Decide about a call that its caller makes: a ticket allows it, `after` must follow; *wait* as in `call`."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         return self.door.before(self._patient(wait), ability, args, self._cause)

@@ -10,6 +10,7 @@ _USAGE: Final = {
     "output_tokens": ("completion_tokens", "output_token_count", "output_tokens"),
 }
 """The names that hosts give the counts; the first ones are those of the contract."""
+_TOOL_PARTS: Final = ("function_call", "function_result")
 
 
 def request_of(context: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,13 +46,20 @@ def text_of(content: Any) -> str:
     return completions.text_of(content)
 
 
+def reply_text(content: Any) -> str:
+    """Return the text of an agent's answer, without the calls of tools that a host shows in it."""
+    if not isinstance(content, list):
+        return text_of(content)
+    return completions.text_of([each for each in _parts(content) if _kind(each) not in _TOOL_PARTS])
+
+
 def _parts(content: list[Any]) -> Iterator[Any]:
     """Yield the parts of a list, and those of the messages in it."""
     for each in content:
         inner = each["content"] if isinstance(each, Mapping) and "content" in each else each
         if isinstance(inner, list):
             yield from _parts(inner)
-        else:
+        elif inner is not None:
             yield inner
 
 
@@ -64,7 +72,7 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for each in results:
         said = each.get("exception") or completions.text_of(each.get("result"))
         yield completions.message("tool", said, call_id=each.get("call_id"))
-    others = [each for each in parts if _kind(each) not in ("function_result", "function_call")]
+    others = [each for each in parts if _kind(each) not in _TOOL_PARTS]
     if others or not results:
         role = message["role"] if message["role"] in ("system", "user", "assistant", "tool") else "user"
         made = [

@@ -11,7 +11,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, Err, fault
 from deedbook_guard import CallDenied, Conversation, Guard, Permit
 
-from .completions import request_of, response_of, text_of
+from .completions import reply_text, request_of, response_of, text_of
 
 Change: TypeAlias = tuple[str, Any]
 """What a hook of the workspace changed: the path in the target, and its value."""
@@ -92,7 +92,7 @@ class HookSession:
 
     async def reply(self, context: AgentContext) -> None:
         """Record the answer of the agent; the model's answer that it consists of was judged before."""
-        await asyncio.to_thread(self._record_reply, text_of(context["output"]["content"]))
+        await asyncio.to_thread(self._record_reply, reply_text(context["output"]["content"]))
 
     def _record_reply(self, text: str) -> None:
         self._current.session.note("agent.reply", "agent", {"reply": text, "tool_calls": []})
