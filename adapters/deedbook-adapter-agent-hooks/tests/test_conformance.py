@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from agent_hooks.ctk import load_vectors
 from deedbook_adapter_agent_hooks.conformance.__main__ import main
-from deedbook_adapter_agent_hooks.conformance.host import AgentLoop, GuardHost
+from deedbook_adapter_agent_hooks.conformance.host import AgentLoop
 from deedbook_adapter_agent_hooks.conformance.report import render, run_kit
 
 from deedbook_guard import Conversation
@@ -122,8 +122,3 @@ def deny_tools(folder, _tools):
     (folder / ".system").mkdir(parents=True)
     text = "schema_version: v1\nagents: {kit: {kind: program, unknown_tools: deny}}\n"
     (folder / ".system/deedbook.yaml").write_text(text)
-
-
-def test_host_claims_what_its_declaration_says():
-    document = GuardHost.declaration(GuardHost(None))
-    assert document["surface"]["capabilities"] == sorted(each.value for each in GuardHost.capabilities)

@@ -503,7 +503,7 @@ def test_host_that_only_evaluates_is_found(tmp_path):
     found = events(governed)
     assert [event.payload["name"] for event in found if event.type == "tool.denied"] == ["crew/send"]
     noted = [event.payload["said"] for event in found if event.payload.get("event") == "UngovernedCall"]
-    assert [each["tool_call"]["name"] for each in noted] == ["send"]
+    assert [each["call"]["name"] for each in noted] == ["send"]
 
 
 def emit(hooks, *contexts):

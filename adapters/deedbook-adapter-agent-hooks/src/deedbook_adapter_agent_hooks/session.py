@@ -115,7 +115,7 @@ class HookSession:
         """Record the answer to the open request."""
         opened, self._model = self._model, None
         if opened is None:
-            raise self._ungoverned(context, "model", context["model"]["id"])
+            raise self._ungoverned("model", context["model"]["id"], context["model"])
         await self._current.aafter_model(opened.permit, response_of(context))
 
     # --- tools --------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class HookSession:
         call, result = context["tool_call"], context["tool_result"]
         opened = self._tools.pop(call["id"], None)
         if opened is None:
-            raise self._ungoverned(context, "tool", call["name"])
+            raise self._ungoverned("tool", call["name"], call)
         permit = opened.permit
         if call["name"] != opened.name or not _same(call["args"], permit.args):
             why = "the host ran it with other arguments than those that were judged; register the interceptor last"
@@ -179,19 +179,18 @@ class HookSession:
         self._current.fail(opened.permit, HostFailure(f"the host denied it: {why}"), cancelled=True)
 
     async def _remembering(self, context: AgentContext, asked: Any) -> Permit:
-        """Await the answer to *asked*; keep the context if a person has to decide."""
+        """Await the answer to *asked*; keep the context if a person has to decide, and the host may ask again."""
         try:
             permit: Permit = await asked
         except CallDenied as denied:
-            if denied.approval:
+            if denied.approval and self._wait is not None:
                 self._asked[context["sequence"]] = context
             raise
         return permit
 
-    def _ungoverned(self, context: AgentContext, kind: str, name: str) -> BindingError:
+    def _ungoverned(self, kind: str, name: str, about: dict[str, Any]) -> BindingError:
         """Record a call that ran although it was not allowed, and return the reason to discard its result."""
-        about = {name: context[name] for name in ("tool_call", "model") if name in context}
-        self._current.note("UngovernedCall", {"kind": kind, **about})
+        self._current.note("UngovernedCall", {"kind": kind, "call": about})
         why = f"the {kind} {name!r} ran, and no call of it was allowed; the host must enforce every denial"
         return BindingError(fault("GATE_DENIED", why))
 

@@ -1,8 +1,9 @@
 """A host of agent-hooks: a loop whose tools and models are calls of a guard, driven by the kit's scenarios."""
 
 import json
+from functools import partial
 from importlib.resources import files
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from agent_hooks import (
     AgentContext,
@@ -30,6 +31,7 @@ DECLARATION: Final[dict[str, Any]] = json.loads(
     files(__package__).joinpath("declaration.json").read_text(encoding="utf-8")
 )
 """What this host does, in the form of the contract."""
+CAPABILITIES: Final[tuple[str, ...]] = tuple(DECLARATION["surface"]["capabilities"])
 _MODEL: Final = "script"
 
 
@@ -40,10 +42,10 @@ class GuardHost:
     """
 
     name = DECLARATION["host"]["name"]
-    capabilities: ClassVar = {Capability(each) for each in DECLARATION["surface"]["capabilities"]}
     tool_seam_host_error = DECLARATION["configuration"]["posture"]["tool_seam_host_error"]
 
     def __init__(self, guard: Guard) -> None:
+        self.capabilities = {Capability(each) for each in CAPABILITIES}
         self._guard = guard
         self.loop: AgentLoop | None = None
 
@@ -167,23 +169,29 @@ class AgentLoop:
             why = fault("GATE_DENIED", f"an interceptor: {blocked.result.verdict.reason}")
             self.conversation.session.refuse(f"{self._agent}/{call['name']}", why)
             return f"denied: {blocked.result.verdict.reason}"
+        failed = False
         try:
-            permit = await self.conversation.abefore(asked["name"], asked["args"])
+            value = await self.conversation.acall(asked["name"], asked["args"], partial(self._perform, asked["name"]))
         except CallDenied as denied:
             return denied.reason
-        value, failed = self._scenario.tools[asked["name"]].invoke(permit.args)
-        self.ran.append({"name": asked["name"], "args": permit.args})
-        if failed:
-            self.conversation.fail(permit, HostFailure(text_of(value)))
-        else:
-            value = await self.conversation.aafter(permit, value)
+        except ResultWithheld as withheld:
+            return f"withheld: {withheld.error.code}"
+        except HostFailure as problem:
+            value, failed = str(problem), True
         told = self._builder.post_tool_call(
-            call_id=call["id"], name=asked["name"], args=permit.args, value=value, is_error=failed
+            call_id=call["id"], name=asked["name"], args=self.ran[-1]["args"], value=value, is_error=failed
         )
         try:
             return (await self._emit(told))["tool_result"]["value"]
         except InterceptionBlocked as blocked:
             return f"withheld: {blocked.result.verdict.reason}"
+
+    def _perform(self, name: str, args: dict[str, Any]) -> Any:
+        value, failed = self._scenario.tools[name].invoke(args)
+        self.ran.append({"name": name, "args": args})
+        if failed:
+            raise HostFailure(text_of(value))
+        return value
 
     async def _reply(self, content: Any) -> Any:
         said = (await self._emit(self._builder.output(content=content)))["output"]["content"]
