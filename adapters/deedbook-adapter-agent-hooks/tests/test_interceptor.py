@@ -10,19 +10,8 @@ from inspect import iscoroutinefunction
 from itertools import chain
 
 import pytest
-from agent_framework import (
-    Agent,
-    BaseChatClient,
-    ChatMiddlewareLayer,
-    ChatResponse,
-    ChatResponseUpdate,
-    Content,
-    FunctionInvocationLayer,
-    Message,
-    ResponseStream,
-    create_agent_hooks_middleware,
-    tool,
-)
+from agent_framework import Agent, create_agent_hooks_middleware, tool
+from agent_framework_client import FakeChatClient, told
 from agent_hooks import (
     AgentContextBuilder,
     ApprovalOutcome,
@@ -62,48 +51,6 @@ POINTS = {  # each point: what decides there, and how many requests and texts th
 TOOL_POINTS = (InterceptionPoint.PRE_TOOL_CALL, InterceptionPoint.POST_TOOL_CALL)
 
 
-class Fake(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
-    """A chat client that answers with the calls of each turn, then with ``done``; it calls *count* when asked."""
-
-    def __init__(self, turns, count=lambda: None):
-        super().__init__()
-        self.turns = [list(turn) for turn in turns]
-        self.count = count
-        self.number = 0
-
-    def _contents(self):
-        self.count()
-        if not self.turns:
-            return [Content.from_text("done")]
-        made = []
-        for name, args in self.turns.pop(0):
-            self.number += 1
-            made.append(
-                Content.from_function_call(call_id=f"call-{self.number}", name=name, arguments=json.dumps(dict(args)))
-            )
-        return made
-
-    def _inner_get_response(self, *, messages, stream, options, **kwargs):
-        if stream:
-
-            async def updates():
-                yield ChatResponseUpdate(role="assistant", contents=self._contents())
-                yield ChatResponseUpdate(role="assistant", contents=[Content.from_usage(dict(USAGE))])
-
-            return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
-
-        async def answer():
-            return ChatResponse(messages=Message("assistant", self._contents()), usage_details=dict(USAGE))
-
-        return answer()
-
-
-def told(messages):
-    """Return what tools told the model."""
-    parts = [content for message in messages for content in message.contents if content.type == "function_result"]
-    return "\n".join(str(part.result or part.exception) for part in parts)
-
-
 def hooked(governed, turns, tools=(), *, count=lambda: None, later=(), verdicts=None, **options):
     """Return an agent whose middleware has the interceptor, before those that come *later*."""
     hooks = govern(governed)
@@ -116,7 +63,7 @@ def hooked(governed, turns, tools=(), *, count=lambda: None, later=(), verdicts=
 
     bundle = create_agent_hooks_middleware([hooks, *later], record_sink=keep, **options)
     made = [tool(each, approval_mode="never_require") for each in tools]
-    return Agent(Fake(turns, count), tools=made, middleware=[bundle])
+    return Agent(FakeChatClient(turns, count), tools=made, middleware=[bundle])
 
 
 class TestContract(AdapterContract):
@@ -417,7 +364,7 @@ def test_only_a_recorded_approval_lifts_a_denial(office, command, wait, answer):
     person = Person(governed, hooks, command)
     bundle = create_agent_hooks_middleware([hooks], resolver=person, record_sink=hooks.observe, timeout=120)
     made = tool(send, approval_mode="never_require")
-    outcome(Agent(Fake([[("send", {"text": "a"})]]), tools=[made], middleware=[bundle]))
+    outcome(Agent(FakeChatClient([[("send", {"text": "a"})]]), tools=[made], middleware=[bundle]))
     assert person.seen == [answer]
     assert (["a"] if command else []) == DONE
     check(governed)

@@ -20,7 +20,10 @@ def request_of(context: Mapping[str, Any]) -> dict[str, Any]:
     return completions.request(
         model["id"],
         [each for message in context["messages"] for each in _messages(message)],
-        [completions.tool_offer(each["name"], each.get("description")) for each in context.get("tools") or ()],
+        [
+            completions.tool_offer(each["name"], each.get("description"), each.get("schema"))
+            for each in context.get("tools") or ()
+        ],
         max_tokens=limits.get("max_tokens"),
         temperature=limits.get("temperature"),
     )
