@@ -416,7 +416,7 @@ def test_persona_file_is_checked(lab):
 def test_what_becomes_looser_or_tighter_is_said(section, way, said):
     from deedbook.charter.changes import _memory
     from deedbook.charter.difference import Difference
-    from deedbook.policy.zones import entry_of
+    from deedbook.charter.zones import entry_of
 
     def compared(old, new):
         found = list(_memory(old, new))

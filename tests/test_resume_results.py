@@ -11,7 +11,7 @@ from test_resume import REPORT, office, refused, resume, sessions, state_of, sus
 from deedbook import Err, HandlerSpec, Ok
 from deedbook.approvals.answering import open_queue
 from deedbook.approvals.results import sign_as
-from deedbook.call.continuation.parent import read_parent
+from deedbook.continuation.parent import read_parent
 from deedbook.format.errors import DeedbookError
 from deedbook_inspect.forking.fork import plan_fork
 

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from .call.identity import CLOSED, Identity
-from .call.session import Session
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
 from .charter.judging import bind_for_judging
@@ -43,7 +41,8 @@ from .format.sealed import Sealer
 from .ledger.chain import explained
 from .ledger.journal import DATASYNC
 from .ledger.ledger import Ledger, WorkspaceLedger
-from .ledger.liveness import SESSIONS, session_start_lock
+from .maintenance.identity import CLOSED, Identity
+from .maintenance.liveness import SESSIONS, session_start_lock
 from .maintenance.log_presence import FEATURE as LOG
 from .maintenance.log_presence import LogWatch
 from .plugins.features import Features, Notices
@@ -54,16 +53,17 @@ from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities, route_data
 from .policy.charter import Charter
 from .programs.on_demand import WorkersOnDemand
+from .sessions.session import Session
 from .workspace import inventory
 from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
-    from .call.continuation.resume import Resumption
-    from .call.continuation.settling import PersonResult, Settlement
     from .call.pending_calls import OpenAnswer, PendingCalls
-    from .call.run_journal import SessionOrigin
+    from .continuation.resume import Resumption
+    from .continuation.settling import PersonResult, Settlement
     from .maintenance.closing import RecoveryResult
+    from .sessions.run_journal import SessionOrigin
     from .workspace.declarations import Workspace
 
 
@@ -155,8 +155,8 @@ class Kernel:
         `build_settlement`. Then nothing is recorded.
         """
         self._refuse_closed()
-        from .call.continuation import resume as continuation
         from .call.pending_calls import principal_of
+        from .continuation import resume as continuation
         from .ledger.recovery import refuse_cut, refuse_handed_over
         from .maintenance.closing import folder_of
 
@@ -216,7 +216,7 @@ class Kernel:
 
         Raises before anything is recorded if the run waits for people, or *result* does not count.
         """
-        from .call.continuation import resume as continuation
+        from .continuation import resume as continuation
 
         pending, document = self.pending_calls(wait), self.bindings.charter.document
 
@@ -238,7 +238,7 @@ class Kernel:
     def _settle(
         self, found: "Resumption", result: "PersonResult", ledger: Ledger, closing: list[Entry]
     ) -> "Settlement":
-        from .call.continuation.settling import build_settlement
+        from .continuation.settling import build_settlement
         from .ledger.recovery import UNKNOWN
 
         reconciled = {entry.parent or "" for entry in closing if UNKNOWN not in entry.payload}

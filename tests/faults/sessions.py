@@ -18,9 +18,8 @@ from unittest import mock
 
 import attrs
 
-from deedbook.call.continuation.resume import has_open_run
-from deedbook.call.identity import Identity
 from deedbook.charter.settings import CheckpointSettings
+from deedbook.continuation.resume import has_open_run
 from deedbook.format.errors import DeedbookError, Err
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
@@ -28,6 +27,7 @@ from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook.maintenance.identity import Identity
 from deedbook.maintenance.log_presence import LogWatch
 from deedbook.maintenance.upkeep import close_session
 from deedbook.plugins.features import Features

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from deedbook.call.continuation.settling import PersonResult
+from deedbook.continuation.settling import PersonResult
 from deedbook.contract import Json
 from deedbook.policy.requests import approvers, sign_result
 

@@ -13,8 +13,7 @@ import attrs
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import Charter, known_files
-from deedbook.policy.charter_format import FORMAT
+from deedbook.policy.charter import FORMAT, Charter, known_files
 from deedbook.workspace import inventory
 
 from .difference import Difference

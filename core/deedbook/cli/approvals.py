@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deedbook.call.queue import ApprovalQueue, ApprovalRequest
-    from deedbook.call.session import Session
     from deedbook.contract import Object
+    from deedbook.sessions.session import Session
 
     from .execution import Ending
 

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from deedbook.approvals.answering import AGAIN
-from deedbook.call.continuation.resume import has_open_run, open_requests
-from deedbook.call.continuation.settling import PersonResult
 from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import ApprovalQueue, ApprovalRequest
-from deedbook.call.run_journal import SessionOrigin
-from deedbook.call.session import Session
+from deedbook.continuation.resume import has_open_run, open_requests
+from deedbook.continuation.settling import PersonResult
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, DeedbookError, fault
@@ -19,9 +17,11 @@ from deedbook.format.events import SESSION_ID, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.reader import read, summarise
 from deedbook.kernel import Kernel
-from deedbook.ledger.liveness import SESSIONS
+from deedbook.maintenance.liveness import SESSIONS
 from deedbook.policy.bound import EXTERNAL
 from deedbook.policy.requests import call_digest
+from deedbook.sessions.run_journal import SessionOrigin
+from deedbook.sessions.session import Session
 
 from .progress import ApprovalNotice
 

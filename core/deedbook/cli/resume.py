@@ -8,8 +8,8 @@ from . import completing
 from .common import GlobalOptions, json_option, read_json, wait_option
 
 if TYPE_CHECKING:
-    from deedbook.call.session import Session
     from deedbook.kernel import Kernel
+    from deedbook.sessions.session import Session
 
 
 _APPROVERS = completing.approvers

@@ -64,7 +64,7 @@ def command(ctx: click.Context) -> int:
 def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
     """Return the process and the run of each session, as far as the workspace ledger records them."""
     from deedbook.format.errors import DeedbookError
-    from deedbook.ledger.processes import read_processes
+    from deedbook.maintenance.processes import read_processes
 
     try:
         told = read_processes(state).sessions.values()

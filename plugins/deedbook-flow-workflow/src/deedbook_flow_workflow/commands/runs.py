@@ -12,10 +12,10 @@ from deedbook.contract import MODES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
     from deedbook.format.files import Folder
     from deedbook.kernel import Kernel
+    from deedbook.sessions.session import Session
 
 
 @click.command("run", short_help="Run a cycle.")
