@@ -483,8 +483,8 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
 
 def test_session_that_died_while_it_waited_is_closed_as_one_that_needs_a_person(office):
-    from deedbook.maintenance.upkeep import close_session
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_inspect.upkeep import close_session
 
     with office.kernel() as kernel:
         session = kernel.session(wait=0)

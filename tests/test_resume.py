@@ -11,9 +11,9 @@ from deedbook.contract import Branch
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions
-from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_inspect.upkeep import close_session
 from deedbook_log.corrections.amending import amend
 
 REPORT = {"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}

@@ -39,7 +39,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "approvals": "Show what waits for a person; approve, deny, or run it.",
         },
         "Workspace": {},
-        "Record": {"sessions": "List the sessions; `sessions close` ends an interrupted one."},
+        "Record": {},
         "Proof": {
             "ledger": "Sign, import, correct and erase: what is done with ledgers.",
             "keys": "Make and show keys: of approvers, and of the log.",
