@@ -25,9 +25,9 @@ FLOORS = (
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
-    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-swe", "deedbook-flow-workflow",
-    "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
-    "deedbook-memory", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-approvals", "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-swe",
+    "deedbook-flow-workflow", "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy",
+    "deedbook-log", "deedbook-memory", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}

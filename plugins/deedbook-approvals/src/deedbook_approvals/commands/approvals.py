@@ -1,4 +1,4 @@
-"""``deedbook approvals``: list requests that wait for a person, and answer them."""
+"""Show what waits for a person; approve, deny, or run it."""
 
 import sys
 import time
@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import completing
-from .common import GlobalOptions, SuggestingGroup, json_option, principal_option
-from .output import as_json, is_terminal, message, say, table
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, principal_option
+from deedbook.cli.output import as_json, data_command, is_terminal, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from deedbook.call.queue import ApprovalQueue, ApprovalRequest
+    from deedbook.cli.execution import Ending
     from deedbook.contract import Object
     from deedbook.sessions.session import Session
 
-    from .execution import Ending
-
+SECTION: Final = "Do"
 STALE: Final = "stale"
 """The state of a request that can be neither answered nor performed, because it was made under another charter."""
 _CALL_AGAIN: Final = "make the call again"
@@ -35,6 +35,7 @@ approver_option = click.option(
 )
 
 
+@data_command
 @click.group("approvals", cls=SuggestingGroup)
 def command() -> None:
     """Show what waits for a person; approve, deny, or run it."""
@@ -128,10 +129,9 @@ def run(options: GlobalOptions, request: str, principal: str | None) -> int:
 
     If a suspended run waits at this call, the run goes on instead, as with `deedbook resume`.
     """
+    from deedbook.cli.execution import execute, reply_ending
+    from deedbook.cli.performing import find_run, resume_session, start_session
     from deedbook.policy.callers import LOCAL
-
-    from .execution import execute, reply_ending
-    from .performing import find_run, resume_session, start_session
 
     with _queue(options) as waiting:
         pending = waiting.find(request)
@@ -162,7 +162,7 @@ def _refuse_unapproved(pending: "ApprovalRequest") -> None:
 
 
 def _resume(session: "Session", ready: list[Any]) -> "Ending":
-    from .execution import call_ending
+    from deedbook.cli.execution import call_ending
 
     _, grant, request = ready
     return call_ending(session.resume(request, grant), session)
@@ -171,8 +171,7 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
 def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> str | None:
     """Return the id of the named request, or of the last one if a person confirms it."""
     from deedbook.call.queue import LAST
-
-    from .common import confirm
+    from deedbook.cli.common import confirm
 
     if request != LAST:
         return request
@@ -209,7 +208,7 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
 
 
 def _waiting_run(options: GlobalOptions, pending: "ApprovalRequest") -> str:
-    from .performing import find_run
+    from deedbook.cli.performing import find_run
 
     return find_run(_state(options), pending)
 
@@ -322,6 +321,6 @@ def _roles(who: "Object") -> str:
 def _argument_lines(args: Any) -> "Iterator[str]":
     import json
 
-    from .output import escape_json
+    from deedbook.cli.output import escape_json
 
     yield from escape_json(json.dumps(args, ensure_ascii=False, indent=2)).split("\n")
