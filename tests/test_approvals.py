@@ -15,12 +15,13 @@ from commandline import SECONDS, until
 from persons import approving, perform_once
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.approvals.answering import answer, open_queue
 from deedbook.call.approval_wait import ApprovalWait
+from deedbook.call.queue import open_queue
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
 from deedbook.policy.requests import shown_digest
+from deedbook_approvals.answering import answer
 
 
 @pytest.fixture

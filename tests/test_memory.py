@@ -11,7 +11,7 @@ from persons import approving, perform_once
 from remembering import ABILITIES, ALLOW, bound, code, declared, fine, folded, kept, propose, remembering, told, why
 
 from deedbook import Ok, allow, transform
-from deedbook.approvals.answering import answer
+from deedbook_approvals.answering import answer
 
 
 def of(lab, event_type):

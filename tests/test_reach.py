@@ -11,7 +11,7 @@ import deedbook
 CORE = Path(deedbook.__file__).parent
 FEATURES = [
     Path(__file__).parents[1] / "plugins" / f"deedbook-{name}" / "src"
-    for name in ("audit", "author", "inspect", "legacy", "log", "memory", "serve")
+    for name in ("approvals", "audit", "author", "inspect", "legacy", "log", "memory", "serve")
 ]
 """The features that read and write ledgers, or open sockets, beside the kernel."""
 
@@ -246,7 +246,7 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         and ast.unparse(function.value).rpartition(".")[2] in ("ledger", "_ledger")
     }
     assert appending == {
-        "approvals.answering",
+        "deedbook_approvals.answering",
         "continuation.settling",
         "deedbook_log.checkpoints.attestation",
         "deedbook_log.checkpoints.writer",

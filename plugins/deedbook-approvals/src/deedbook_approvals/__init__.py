@@ -1,1 +1,1 @@
-"""The commands of people who answer requests: what waits, their answers, and the keys that sign them."""
+"""Answer requests, perform what was approved, and the commands `approvals` and `keys`."""

@@ -130,8 +130,9 @@ def run(options: GlobalOptions, request: str, principal: str | None) -> int:
     If a suspended run waits at this call, the run goes on instead, as with `deedbook resume`.
     """
     from deedbook.cli.execution import execute, reply_ending
-    from deedbook.cli.performing import find_run, resume_session, start_session
+    from deedbook.cli.resume import resume_session
     from deedbook.policy.callers import LOCAL
+    from deedbook_approvals.performing import find_run, start_session
 
     with _queue(options) as waiting:
         pending = waiting.find(request)
@@ -189,7 +190,7 @@ def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> st
 
 
 def _sign_answer(options: GlobalOptions, request: str | None, approver: str | None, note: str, *, approve: bool) -> int:
-    from deedbook.approvals.answering import answer
+    from deedbook_approvals.answering import answer
 
     if request is None:
         message("nothing was signed")
@@ -208,16 +209,16 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
 
 
 def _waiting_run(options: GlobalOptions, pending: "ApprovalRequest") -> str:
-    from deedbook.cli.performing import find_run
+    from deedbook_approvals.performing import find_run
 
     return find_run(_state(options), pending)
 
 
 def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
     """Return how to perform an approved call if no process is waiting; only the agent can use an agent's own tool."""
-    from deedbook.approvals.answering import AGAIN
     from deedbook.policy.bound import EXTERNAL
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_approvals.performing import AGAIN
 
     with _queue(options) as waiting:
         source = read_workspace(options.workspace).abilities.get(waiting.request(pending)["name"])
@@ -226,7 +227,7 @@ def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
 
 
 def _queue(options: GlobalOptions) -> Any:
-    from deedbook.approvals.answering import open_queue
+    from deedbook.call.queue import open_queue
 
     return open_queue(_state(options))
 
@@ -245,8 +246,8 @@ def _now() -> str:
 
 def _states(options: GlobalOptions, requests: "Iterable[ApprovalRequest]") -> dict[str, str]:
     """Return the state of each of *requests*, by its id; an open request of an older charter is stale."""
-    from deedbook.approvals.answering import find_stale
     from deedbook.call.queue import OPEN
+    from deedbook_approvals.answering import find_stale
 
     now, every = _now(), list(requests)
     states: dict[str, str] = {each.id: each.state(now) for each in every}

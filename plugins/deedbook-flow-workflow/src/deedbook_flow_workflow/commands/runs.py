@@ -63,7 +63,7 @@ def resume(options: GlobalOptions, session: str, accept_charter: str, wait: floa
     """Go on with the cycle of SESSION at the phase where it stood; nothing that is recorded is done again."""
     from deedbook.cli.execution import execute, reply_ending
     from deedbook.cli.ledgers import own_session
-    from deedbook.cli.performing import profile_of, resume_session
+    from deedbook.cli.resume import profile_of, resume_session
     from deedbook.workspace.workspace import read_workspace
 
     workspace = read_workspace(options.workspace)

@@ -6,8 +6,7 @@ from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Final
 
-from deedbook.approvals.answering import open_queue
-from deedbook.call.queue import ApprovalQueue
+from deedbook.call.queue import ApprovalQueue, open_queue
 from deedbook.continuation.resume import open_requests
 from deedbook.format.errors import DeedbookError, Err, fault
 from deedbook.format.events import timestamp
