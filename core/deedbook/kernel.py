@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -467,7 +467,7 @@ def _assemble(
     secrets = site.secret_values()
     programs = WorkersOnDemand(private=any(secrets.values()))
     held.callback(programs.close)
-    host = _build_host(root, site, secrets, schemas, programs, opened.charter, catalogue)
+    host = build_host(root, site, secrets, schemas, programs, opened.charter, catalogue)
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
     bindings = bind(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
@@ -476,7 +476,7 @@ def _assemble(
     )  # fmt: skip
 
 
-def _build_host(
+def build_host(
     root: Folder,
     site: Site,
     secrets: Mapping[str, str | None],
@@ -485,6 +485,7 @@ def _build_host(
     charter: Charter,
     catalogue: Catalogue,
 ) -> WorkspaceHost:
+    """Return the host that the plugins of *charter* get in the workspace at *root*."""
     routes = partial(_routes, charter)
     return WorkspaceHost(
         root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, routes, catalogue
@@ -551,23 +552,6 @@ def bindings_for_judging(workspace: "Workspace", catalogue: Catalogue | None = N
             catalogue=found,
         )
         yield bind_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
-
-
-@contextmanager
-def bindings_for_hook_tests(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
-    """Compile *workspace* and bind its hooks in their real isolation, so that each can be tested.
-
-    The lock is not checked: a hook may be tested before it is pinned. Nothing is saved, recorded or pinned. Raises
-    `DeedbookError` with every fault.
-    """
-    from .charter.compiler import compile_charter
-
-    refuse_platform()
-    found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
-    charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
-    with Folder.at(workspace.root) as root, closing(WorkersOnDemand(private=any(secrets.values()))) as programs:
-        host = _build_host(root, site, secrets, schemas, programs, charter, found)
-        yield bind(charter, found, host, schemas, lazily=True)
 
 
 def _refuse_removed(folder: Folder) -> None:

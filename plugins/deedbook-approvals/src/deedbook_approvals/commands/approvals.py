@@ -10,6 +10,8 @@ from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, principal_option
 from deedbook.cli.output import as_json, data_command, is_terminal, message, say, table
 
+from . import completers
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
@@ -71,7 +73,7 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
 
 
 @command.command("show", short_help="Show exactly what will happen if REQUEST is approved.")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @json_option
 @click.pass_obj
 def show(options: GlobalOptions, request: str) -> int:
@@ -90,7 +92,7 @@ def show(options: GlobalOptions, request: str) -> int:
 
 
 @command.command("approve", short_help="Approve REQUEST: sign what `approvals show` shows of it.")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @approver_option
 @note_option
 @yes_option
@@ -105,7 +107,7 @@ def approve(options: GlobalOptions, request: str, principal: str | None, note: s
 
 
 @command.command("deny")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @approver_option
 @note_option
 @yes_option
@@ -120,7 +122,7 @@ def deny(options: GlobalOptions, request: str, principal: str | None, note: str,
 
 
 @command.command("run", short_help="Perform the approved REQUEST once, or go on with its run.")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @principal_option
 @json_option
 @click.pass_obj

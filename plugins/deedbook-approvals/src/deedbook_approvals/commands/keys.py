@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, OpenGroup, display_path, json_option
 from deedbook.cli.output import as_json, data_command, message, say
+
+from . import completers
 
 if TYPE_CHECKING:
     from deedbook.format.notes import VerifierKey
@@ -52,7 +53,7 @@ def new(options: GlobalOptions, name: str, out: str | None, *, force: bool) -> i
 
 
 @command.command("show")
-@click.argument("name", required=False, shell_complete=completing.keys)
+@click.argument("name", required=False, shell_complete=completers.keys)
 @out_option
 @json_option
 @click.pass_obj
