@@ -14,11 +14,10 @@ from commandline import SECONDS, until
 from persons import approving, perform_once
 
 from deedbook import Err, Failed, Ok, ask, transform
-from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.call.handlers import Outcome
 from deedbook.call.pending_calls import PendingCalls
-from deedbook.call.queue import ApprovalQueue
+from deedbook.call.queue import ApprovalQueue, open_queue
 from deedbook.contract import Principal
 from deedbook.format.canonical import encode_payload
 from deedbook.format.errors import DeedbookError
@@ -26,6 +25,7 @@ from deedbook.format.events import Entry, label, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.policy.requests import sign_answer as statement
+from deedbook_approvals.answering import answer
 
 BOB = {"to": "bob"}
 SECRET = "s3cr3t-of-the-office"

@@ -11,11 +11,11 @@ from typing import Any, Final, Self
 import attrs
 
 from deedbook.call.handlers import Outcome, Ticket
-from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, Err, Ok, Result, describe, fault
 from deedbook.policy.bound import OWN_MODEL
+from deedbook.sessions.session import Session
 
 from .completions import estimate_usage
 from .values import as_json, recorded_result

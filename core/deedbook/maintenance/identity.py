@@ -16,7 +16,8 @@ from deedbook.format.events import TRACE_ID, Entry, label, new_id
 from deedbook.format.files import Folder
 from deedbook.ledger.chain import explained
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.ledger.liveness import FOLDER, Lifeline
+
+from .liveness import FOLDER, Lifeline
 
 CLOSED: Final = "closed"
 """The reason of a regular shutdown."""

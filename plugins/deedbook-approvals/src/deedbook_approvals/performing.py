@@ -1,17 +1,13 @@
-"""Perform an approved call that no process waits for: in a session of its own, or by resuming its run."""
+"""Perform an approved call that no process waits for, in a session of its own, or find the run that waits for it."""
 
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from deedbook.approvals.answering import AGAIN
-from deedbook.call.continuation.resume import has_open_run, open_requests
-from deedbook.call.continuation.settling import PersonResult
 from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import ApprovalQueue, ApprovalRequest
-from deedbook.call.run_journal import SessionOrigin
-from deedbook.call.session import Session
+from deedbook.continuation.resume import has_open_run, open_requests
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, DeedbookError, fault
@@ -19,12 +15,14 @@ from deedbook.format.events import SESSION_ID, timestamp
 from deedbook.format.files import Folder
 from deedbook.format.reader import read, summarise
 from deedbook.kernel import Kernel
-from deedbook.ledger.liveness import SESSIONS
+from deedbook.maintenance.liveness import SESSIONS
 from deedbook.policy.bound import EXTERNAL
 from deedbook.policy.requests import call_digest
+from deedbook.sessions.run_journal import SessionOrigin
+from deedbook.sessions.session import Session
 
-from .progress import ApprovalNotice
-
+AGAIN: Final = "let the agent ask again: the same call then uses the approval"
+"""How to perform an approved call of an agent's own tool."""
 _EXTERNAL: Final = ["tool", EXTERNAL]
 
 
@@ -62,28 +60,3 @@ def start_session(
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
     origin = SessionOrigin("approval.resumed", resumes)
     return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-
-def resume_session(
-    kernel: Kernel, identity: str, wait: float = 0.0, accept_charter: str = "", result: PersonResult | None = None
-) -> Session:
-    """Reopen the session *identity*, whose run is to go on; raises as `Kernel.resume` does.
-
-    *wait* is how many seconds to wait for a person, *result* a person's own result for the call that waits.
-    """
-    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait, result=result)
-    if wait > 0:
-        session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
-    return session
-
-
-def profile_of(state: Path, identity: str) -> str | None:
-    """Return the profile under which the session *identity* of a *state* folder began, if its ledger can be read."""
-    with suppress(DeedbookError, OSError, ValueError):
-        first = next(iter(read(state / SESSIONS / identity)), None)
-        profile = first.payload.get("profile") if first else None
-        return profile if isinstance(profile, str) else None
-    return None

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from deedbook.contract.lifecycle import EVENTS
+from deedbook.policy.charter import FORMAT, lists_rules
 from deedbook.policy.kinds import KINDS
 from deedbook.policy.match import EFFECTS
 
-from .charter_format import FORMAT, lists_rules
 from .zones import ZONES
 
 Check: TypeAlias = Callable[[Any], str]

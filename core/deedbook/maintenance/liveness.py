@@ -14,8 +14,7 @@ from typing import Final
 from deedbook.format.errors import FileRefused
 from deedbook.format.events import TRACE_ID
 from deedbook.format.files import Folder
-
-from .journal import acquire
+from deedbook.ledger.journal import acquire
 
 FOLDER: Final = "processes"
 SESSIONS: Final = "sessions"

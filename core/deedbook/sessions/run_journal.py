@@ -9,14 +9,14 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from deedbook.call.call_context import failure, value_of
+from deedbook.call.door import Door
+from deedbook.call.handlers import Ticket
 from deedbook.contract import Branch, Json, Object
 from deedbook.format.errors import DomainError, Err, Result
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 
-from .call_context import failure, value_of
-from .door import Door
-from .handlers import Ticket
 from .hooks import HookResult
 
 _FIRST_VALUES: Final = frozenset({"now", "random", "id"})

@@ -10,11 +10,10 @@ from deedbook.format.files import Folder
 from deedbook.ledger.journal import TornTail
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.recovery import GIVEN_UP
+from deedbook.maintenance.closing import RemovedSession, close, remove, set_torn_aside, write_head
+from deedbook.maintenance.extending import notify_extended
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.site import Site
-
-from .closing import RemovedSession, close, remove, set_torn_aside, write_head
-from .extending import notify_extended
 
 if TYPE_CHECKING:
     from deedbook.workspace.declarations import Workspace

@@ -1,12 +1,12 @@
-"""``deedbook sessions``: list the sessions of this workspace, and close interrupted ones."""
+"""List the sessions; `sessions close` ends an interrupted one."""
 
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from . import completing
-from .common import GlobalOptions, SuggestingGroup, json_option
-from .output import as_json, message, say, table
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option
+from deedbook.cli.output import as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from deedbook.format.files import Folder
     from deedbook.format.reader import SessionSummary
 
-
+SECTION: Final = "Record"
 SHOWN: Final = 8
 """How many digits of a hash are shown."""
 _WAITING: Final = frozenset({"waits", "approval"})
 """The members of suspended sessions only."""
 
 
+@data_command
 @click.group("sessions", cls=SuggestingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
@@ -35,10 +36,9 @@ def command(ctx: click.Context) -> int:
         return 0
     import attrs
 
+    from deedbook.cli.ledgers import read_leniently
     from deedbook.format.files import Folder
     from deedbook.format.reader import list_sessions
-
-    from .ledgers import read_leniently
 
     source, notes = read_leniently(ctx.obj.workspace)
     for note in notes:
@@ -64,7 +64,7 @@ def command(ctx: click.Context) -> int:
 def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
     """Return the process and the run of each session, as far as the workspace ledger records them."""
     from deedbook.format.errors import DeedbookError
-    from deedbook.ledger.processes import read_processes
+    from deedbook.maintenance.processes import read_processes
 
     try:
         told = read_processes(state).sessions.values()
@@ -131,12 +131,11 @@ def close(options: GlobalOptions, session: str) -> int:
     A session that never began is removed; its partial first write is kept. Bytes after the end of an ended session are
     set aside. An imported session never changes.
     """
+    from deedbook.cli.ledgers import own_session
     from deedbook.format.errors import LedgerError
     from deedbook.maintenance.closing import describe_unknown
-    from deedbook.maintenance.upkeep import close_session, discard_session, mend_session
     from deedbook.workspace.workspace import read_workspace
-
-    from .ledgers import own_session
+    from deedbook_inspect.upkeep import close_session, discard_session, mend_session
 
     source = read_workspace(options.workspace)
     identity = own_session(source, session)

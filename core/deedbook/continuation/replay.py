@@ -15,9 +15,7 @@ import attrs
 from deedbook.call.call_context import failure, value_of
 from deedbook.call.door import Door
 from deedbook.call.handlers import RunSuspended, Ticket
-from deedbook.call.hooks import HookResult, read_refusal, read_result
 from deedbook.call.pending_calls import OpenAnswer, caller_of
-from deedbook.call.run_journal import RunJournal, Write
 from deedbook.contract import Event, Failed, Json, Object
 from deedbook.format.canonical import admit, encode, encode_payload
 from deedbook.format.errors import DeedbookError, DomainError, Err, IntakeError, Ok, Result, fault
@@ -25,6 +23,8 @@ from deedbook.format.sealed import MASK_PREFIX, Sealer
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Persona
 from deedbook.policy.subjects import encode_subject, find_subject
+from deedbook.sessions.hooks import HookResult, read_refusal, read_result
+from deedbook.sessions.run_journal import RunJournal, Write
 
 from .differences import find_differences
 from .parent import ParentSession, ValueMissing

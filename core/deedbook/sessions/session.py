@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
+from deedbook.call.call_context import CallCtx, WorkspaceCall
+from deedbook.call.door import Door, FactReader
+from deedbook.call.handlers import Outcome, Ticket
+from deedbook.call.records import check_record
 from deedbook.contract import Event, Json, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import (
@@ -34,16 +38,12 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
-from .call_context import CallCtx, WorkspaceCall
-from .door import Door, FactReader
-from .handlers import Outcome, Ticket
 from .hooks import HookResult, HookRunner, refused
-from .records import check_record
 
 if TYPE_CHECKING:
+    from deedbook.call.pending_calls import Grant, PendingCalls
     from deedbook.format.context import RunContext
 
-    from .pending_calls import Grant, PendingCalls
     from .prompts import Reply
     from .run_journal import SessionOrigin
     from .runs import Runs
@@ -236,7 +236,7 @@ class Session:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
         asked = self._write("approval.requested", "policy", request, self._resumed)
         args = request.get("given", request["args"])
-        from .pending_calls import caller_of
+        from deedbook.call.pending_calls import caller_of
 
         return self.door.resume(restore_caller(caller_of(request), self.bindings), request["name"], args, asked, grant)
 
@@ -326,7 +326,8 @@ class Session:
         return self._reply_to(fired.prompt, fired.signals, self.record_prompt(fired, flow), flow)
 
     def _reply_to(self, prompt: str, signals: Object, message: str, flow: str | None) -> "Result[Reply]":
-        from .handlers import RunSuspended
+        from deedbook.call.handlers import RunSuspended
+
         from .prompts import PromptRun
 
         runs = self._open_runs()

@@ -8,9 +8,7 @@ import attrs
 
 from deedbook.call.approval_wait import LONGEST_PAUSE
 from deedbook.call.handlers import reconcile
-from deedbook.call.hooks import read_signals
 from deedbook.call.pending_calls import OpenAnswer
-from deedbook.call.runs import Runs
 from deedbook.contract import Event, Object
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold, RunContexts
@@ -21,6 +19,8 @@ from deedbook.format.sealed import Sealer
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.recovery import intents_without_outcome, unknown_outcome
 from deedbook.policy.bindings import Bindings
+from deedbook.sessions.hooks import read_signals
+from deedbook.sessions.runs import Runs
 
 from .parent import ParentSession, ValueMissing, read_parent
 from .replay import BindCharter, RunRecord

@@ -11,7 +11,7 @@ from deedbook.format import canonical
 from deedbook.format.context import RunContext
 from deedbook.format.errors import Err, Ok, Result, fault
 from deedbook.policy.bound import Caller
-from deedbook.policy.charter_format import ROUNDS
+from deedbook.policy.charter import ROUNDS
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.fit import Choice, choose
 

@@ -1,21 +1,24 @@
-"""``deedbook keys``: the keys of approvers, and the key of the workspace's log."""
+"""Make and show keys: of approvers, and of the log."""
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from . import completing
-from .common import GlobalOptions, OpenGroup, display_path, json_option
-from .output import as_json, message, say
+from deedbook.cli.common import GlobalOptions, OpenGroup, display_path, json_option
+from deedbook.cli.output import as_json, data_command, message, say
+
+from . import completers
 
 if TYPE_CHECKING:
     from deedbook.format.notes import VerifierKey
 
+SECTION: Final = "Proof"
 out_option = click.option("--out", metavar="FILE", help="Write the public key into FILE, such as .system/ada.pub.")
 
 
+@data_command
 @click.group("keys", cls=OpenGroup)
 def command() -> None:
     """Make and show the keys that approvers sign with; `rotate` makes the one that signs the workspace's log."""
@@ -50,7 +53,7 @@ def new(options: GlobalOptions, name: str, out: str | None, *, force: bool) -> i
 
 
 @command.command("show")
-@click.argument("name", required=False, shell_complete=completing.keys)
+@click.argument("name", required=False, shell_complete=completers.keys)
 @out_option
 @json_option
 @click.pass_obj

@@ -1,4 +1,4 @@
-"""``deedbook approvals``: list requests that wait for a person, and answer them."""
+"""Show what waits for a person; approve, deny, or run it."""
 
 import sys
 import time
@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import completing
-from .common import GlobalOptions, SuggestingGroup, json_option, principal_option
-from .output import as_json, is_terminal, message, say, table
+from deedbook.cli import completing
+from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, principal_option
+from deedbook.cli.output import as_json, data_command, is_terminal, message, say, table
+
+from . import completers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from deedbook.call.queue import ApprovalQueue, ApprovalRequest
-    from deedbook.call.session import Session
+    from deedbook.cli.execution import Ending
     from deedbook.contract import Object
+    from deedbook.sessions.session import Session
 
-    from .execution import Ending
-
+SECTION: Final = "Do"
 STALE: Final = "stale"
 """The state of a request that can be neither answered nor performed, because it was made under another charter."""
 _CALL_AGAIN: Final = "make the call again"
@@ -35,6 +37,7 @@ approver_option = click.option(
 )
 
 
+@data_command
 @click.group("approvals", cls=SuggestingGroup)
 def command() -> None:
     """Show what waits for a person; approve, deny, or run it."""
@@ -70,7 +73,7 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
 
 
 @command.command("show", short_help="Show exactly what will happen if REQUEST is approved.")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @json_option
 @click.pass_obj
 def show(options: GlobalOptions, request: str) -> int:
@@ -89,7 +92,7 @@ def show(options: GlobalOptions, request: str) -> int:
 
 
 @command.command("approve", short_help="Approve REQUEST: sign what `approvals show` shows of it.")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @approver_option
 @note_option
 @yes_option
@@ -104,7 +107,7 @@ def approve(options: GlobalOptions, request: str, principal: str | None, note: s
 
 
 @command.command("deny")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @approver_option
 @note_option
 @yes_option
@@ -119,7 +122,7 @@ def deny(options: GlobalOptions, request: str, principal: str | None, note: str,
 
 
 @command.command("run", short_help="Perform the approved REQUEST once, or go on with its run.")
-@click.argument("request", shell_complete=completing.requests)
+@click.argument("request", shell_complete=completers.requests)
 @principal_option
 @json_option
 @click.pass_obj
@@ -128,10 +131,10 @@ def run(options: GlobalOptions, request: str, principal: str | None) -> int:
 
     If a suspended run waits at this call, the run goes on instead, as with `deedbook resume`.
     """
+    from deedbook.cli.execution import execute, reply_ending
+    from deedbook.cli.resume import resume_session
     from deedbook.policy.callers import LOCAL
-
-    from .execution import execute, reply_ending
-    from .performing import find_run, resume_session, start_session
+    from deedbook_approvals.performing import find_run, start_session
 
     with _queue(options) as waiting:
         pending = waiting.find(request)
@@ -162,7 +165,7 @@ def _refuse_unapproved(pending: "ApprovalRequest") -> None:
 
 
 def _resume(session: "Session", ready: list[Any]) -> "Ending":
-    from .execution import call_ending
+    from deedbook.cli.execution import call_ending
 
     _, grant, request = ready
     return call_ending(session.resume(request, grant), session)
@@ -171,8 +174,7 @@ def _resume(session: "Session", ready: list[Any]) -> "Ending":
 def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> str | None:
     """Return the id of the named request, or of the last one if a person confirms it."""
     from deedbook.call.queue import LAST
-
-    from .common import confirm
+    from deedbook.cli.common import confirm
 
     if request != LAST:
         return request
@@ -190,7 +192,7 @@ def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> st
 
 
 def _sign_answer(options: GlobalOptions, request: str | None, approver: str | None, note: str, *, approve: bool) -> int:
-    from deedbook.approvals.answering import answer
+    from deedbook_approvals.answering import answer
 
     if request is None:
         message("nothing was signed")
@@ -209,16 +211,16 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
 
 
 def _waiting_run(options: GlobalOptions, pending: "ApprovalRequest") -> str:
-    from .performing import find_run
+    from deedbook_approvals.performing import find_run
 
     return find_run(_state(options), pending)
 
 
 def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
     """Return how to perform an approved call if no process is waiting; only the agent can use an agent's own tool."""
-    from deedbook.approvals.answering import AGAIN
     from deedbook.policy.bound import EXTERNAL
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_approvals.performing import AGAIN
 
     with _queue(options) as waiting:
         source = read_workspace(options.workspace).abilities.get(waiting.request(pending)["name"])
@@ -227,7 +229,7 @@ def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
 
 
 def _queue(options: GlobalOptions) -> Any:
-    from deedbook.approvals.answering import open_queue
+    from deedbook.call.queue import open_queue
 
     return open_queue(_state(options))
 
@@ -246,8 +248,8 @@ def _now() -> str:
 
 def _states(options: GlobalOptions, requests: "Iterable[ApprovalRequest]") -> dict[str, str]:
     """Return the state of each of *requests*, by its id; an open request of an older charter is stale."""
-    from deedbook.approvals.answering import find_stale
     from deedbook.call.queue import OPEN
+    from deedbook_approvals.answering import find_stale
 
     now, every = _now(), list(requests)
     states: dict[str, str] = {each.id: each.state(now) for each in every}
@@ -322,6 +324,6 @@ def _roles(who: "Object") -> str:
 def _argument_lines(args: Any) -> "Iterator[str]":
     import json
 
-    from .output import escape_json
+    from deedbook.cli.output import escape_json
 
     yield from escape_json(json.dumps(args, ensure_ascii=False, indent=2)).split("\n")

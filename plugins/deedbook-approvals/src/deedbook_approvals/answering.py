@@ -1,17 +1,15 @@
-"""The approver's side: answer a request with the approver's own key, and perform what was approved.
-
-Both this module and the door check an answer; neither relies on the other.
-"""
+"""Answer a request with the approver's own key. The door checks the answer again; neither relies on the other."""
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook.call.pending_calls import NO_APPROVER, charter_changed, refuse_approver, refuse_unknown
-from deedbook.call.queue import LAST, ApprovalQueue, ApprovalRequest, refuse_state
+from deedbook.approvals.keys import KeyRing
+from deedbook.approvals.results import choose_approver, load_key
+from deedbook.call.pending_calls import charter_changed, refuse_approver
+from deedbook.call.queue import LAST, ApprovalQueue, ApprovalRequest, open_queue, refuse_state
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.locks import Store, find_current, is_superseded
 from deedbook.contract import Object
@@ -19,7 +17,6 @@ from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, BindingError, fault, recordable
 from deedbook.format.events import Entry, label, new_id, timestamp
 from deedbook.format.files import Folder
-from deedbook.format.notes import SigningKey, VerifierKey
 from deedbook.format.release import VERSION
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.plugins.plugins import Catalogue, discover
@@ -27,12 +24,8 @@ from deedbook.policy.requests import approvers, sign_answer
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
 
-from .keys import KeyRing
-
 MAX_NOTE: Final = 500
 """How many characters an approver's note may have."""
-AGAIN: Final = "let the agent ask again: the same call then uses the approval"
-"""How to perform an approved call of an agent's own tool."""
 
 
 def answer(
@@ -106,17 +99,6 @@ def _is_outdated(path: str | Path, digest: str, profile: str, catalogue: Catalog
         return is_superseded(digest, workspace, catalogue, Store(state), VERSION)
 
 
-@contextmanager
-def open_queue(state: Path) -> Iterator[ApprovalQueue]:
-    """Open the queue of a *state* folder; raises `ApprovalError` if no request was ever recorded."""
-    try:
-        waiting = ApprovalQueue.of(state)
-    except FileNotFoundError:
-        raise ApprovalError(fault("APPROVAL_NOT_FOUND", "there was never a request in this workspace")) from None
-    with waiting:
-        yield waiting
-
-
 def _append(
     ledger: WorkspaceLedger, waiting: ApprovalQueue, pending: ApprovalRequest, payload: Object, who: str
 ) -> None:
@@ -129,32 +111,6 @@ def _append(
     raw = canonical.encode_payload(dict(payload))
     entry = Entry(label("approval.answered", "user", who), ledger.span(), pending.requested.span, raw)
     ledger.append([entry], durable=True, check=check)
-
-
-def load_key(principals: Mapping[str, Any], who: str, ring: KeyRing) -> SigningKey:
-    """Return the private key of the approver *who*; raises `ApprovalError` if it is not the declared one."""
-    refuse_unknown(principals, who)
-    declared = VerifierKey.parse(approvers(principals)[who])
-    key = ring.load(declared.name)
-    if key.public != declared:
-        why = f"the private key {declared.name!r} here is {key.public}; the charter declares {declared} for {who!r}"
-        raise ApprovalError(fault("APPROVAL_WRONG_KEY", why, place=str(ring.place / declared.name)))
-    return key
-
-
-def choose_approver(known: dict[str, str], ring: KeyRing) -> str:
-    """Return the approver whose private key is here, if there is exactly one."""
-    if not known:
-        raise ApprovalError(fault("APPROVAL_NO_APPROVER", NO_APPROVER))
-    here = [who for who, key in known.items() if VerifierKey.parse(key).name in ring.names()]
-    if len(here) == 1:
-        return here[0]
-    why = (
-        f"the private keys of {', '.join(sorted(here))} are here"
-        if here
-        else f"no approver's private key is in {ring.place}"
-    )
-    raise ApprovalError(fault("APPROVAL_NO_APPROVER", f"{why}; name the approver with --as NAME"))
 
 
 def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final, NoReturn
 
+from deedbook.call.call_context import OpenCall
+from deedbook.call.records import text
 from deedbook.contract import Failed, Json, Object, Skill, TokenCount
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, fault
 from deedbook.format.schema import Violation, suggest
 from deedbook.policy.completions import Completion
 
-from .call_context import OpenCall
-from .records import text
 from .run_journal import RunJournal
 
 _BYTES_PER_TOKEN: Final = 4

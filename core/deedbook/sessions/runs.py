@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from deedbook.call.call_context import CallCtx, OpenCall, Show
+from deedbook.call.door import Door
+from deedbook.call.handlers import RunSuspended, Ticket
+from deedbook.call.records import check_record
 from deedbook.contract import (
     AbilityInfo,
     AgentInfo,
@@ -40,11 +44,7 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, skill_excess
 from deedbook.policy.subjects import read_decision
 
-from .call_context import CallCtx, OpenCall, Show
-from .door import Door
-from .handlers import RunSuspended, Ticket
 from .hooks import HookRunner
-from .records import check_record
 from .roles import RoleAgent
 from .run_journal import RunJournal, Write
 
