@@ -73,6 +73,7 @@ def told(messages):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "agent-framework"
     retry_error = ValueError
 
     def agent(self, governed, tools, turns):

@@ -66,6 +66,7 @@ def told(state):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "langchain"
     retry_error = ToolException
 
     def agent(self, governed, tools, turns):

@@ -50,6 +50,7 @@ def fake(turns, count=lambda: None):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "openai-agents"
     retry_error = ValueError
     failed_model = "unknown"
 

@@ -44,6 +44,7 @@ def told(result):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "pydantic-ai"
     retry_error = ModelRetry
 
     def agent(self, governed, tools, turns):

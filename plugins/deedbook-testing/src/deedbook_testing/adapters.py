@@ -18,8 +18,11 @@ from click.testing import CliRunner
 from deedbook.cli.common import GlobalOptions
 from deedbook.cli.program import program
 from deedbook.contract import Event
+from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
+from deedbook.format.schema import foreign, lint
 from deedbook_guard import Conversation, Guard, guard
+from deedbook_guard.agent_tools import find_adapter
 
 Turn: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 """The tool calls of one answer of the fake model: names and arguments. After the last turn it answers ``done``."""
@@ -107,6 +110,8 @@ class AdapterContract(ABC):
     intent, and a sound ledger.
     """
 
+    framework: ClassVar[str] = ""
+    """The name of the adapter's entry point; empty if ``deedbook adopt`` cannot read its agents."""
     retry_error: ClassVar[type[Exception]]
     """The exception of a tool that makes the framework ask the model for another attempt."""
     failed_model: ClassVar[str] = "failed"
@@ -251,6 +256,30 @@ class AdapterContract(ABC):
         found = _calls(governed, effects)
         assert found["tool.call"] == 2
         assert found["tool.result"] + found["tool.error"] == 2
+
+    # --- tools --------------------------------------------------------------------------------------------------------
+
+    def test_tools_are_listed_with_the_schemas_of_their_arguments(self, governed: Guard, effects: Effects) -> None:
+        """``deedbook adopt`` declares what the framework tells a model, and calls with such arguments pass."""
+        if not self.framework:
+            pytest.skip("the adapter has no entry point for `deedbook adopt`")
+        found = find_adapter(self.framework)(self.agent(governed, effects.tools(), []))
+        tools = {tool.name: tool for tool in found.tools}
+        assert set(tools) == {"send", "drop"}
+        assert "Send a text" in tools["send"].description
+        schema = tools["send"].input_schema
+        assert schema is not None
+        assert not lint(schema)
+        assert foreign(schema, place="send").valid({"text": "a"})
+        assert not foreign(schema, place="send").valid({"text": 5})
+        assert not foreign(schema, place="send").valid({})
+
+    def test_value_that_is_no_agent_is_refused(self) -> None:
+        """The error says what was expected."""
+        if not self.framework:
+            pytest.skip("the adapter has no entry point for `deedbook adopt`")
+        with pytest.raises(BindingError, match="it is 'function' and not a .*MODULE:FUNCTION"):
+            find_adapter(self.framework)(_calls)
 
     # --- models -------------------------------------------------------------------------------------------------------
 
