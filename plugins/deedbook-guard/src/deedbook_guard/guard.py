@@ -7,11 +7,12 @@ from functools import wraps
 from inspect import BoundArguments, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, cast
+from typing import Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from deedbook.format.errors import BindingError, fault, recordable
 from deedbook.policy.match import EFFECTS
 
+from .adoption.programs import note_guard, refuse_session
 from .conversation import Conversation, current
 from .workspaces import OPEN, find_or_create, open_client
 
@@ -36,7 +37,11 @@ class Guard:
         self._conversations: set[Conversation] = set()
         self._default: tuple[int, Conversation] | None = None
         self._lock = threading.RLock()
-        open_client(OPEN.kernel(root, profile), agent)
+        self._open()
+
+    def _open(self) -> None:
+        """Check the declaration of the program; raises `DeedbookError`."""
+        open_client(OPEN.kernel(self.workspace, self._profile), self.agent)
         OPEN.remember(self)
 
     def conversation(self, purpose: str = "") -> Conversation:
@@ -97,12 +102,16 @@ class Guard:
             raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: {why}"))
         if effects is not None and effects not in EFFECTS:
             raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: effects {effects!r} is none of {EFFECTS}"))
-        entry = OPEN.kernel(self.workspace, self._profile).bindings.entry_of(f"{self.agent}/{tool}")
+        entry = self._declared(tool)
         if effects is not None and entry and EFFECTS.index(entry["effects"]) < EFFECTS.index(effects):
             said = f"the program says effects {effects} and the workspace {entry['effects']}"
             raise BindingError(
                 fault("BINDING_INVALID", f"tool {tool!r}: {said}; raise it in the workspace", place=entry.get("place"))
             )
+
+    def _declared(self, tool: str) -> Any:
+        """Return the charter's entry of a tool, if the workspace declares it."""
+        return OPEN.kernel(self.workspace, self._profile).bindings.entry_of(f"{self.agent}/{tool}")
 
     def close(self, reason: str = "done") -> None:
         """End every conversation that is still open."""
@@ -120,6 +129,20 @@ class Guard:
         self.close("done" if kind is None else kind.__name__)
 
 
+class ImportedGuard(Guard):
+    """The guard of a program that ``deedbook adopt`` imports: no conversation begins, so no governed call runs."""
+
+    def _open(self) -> None:
+        """Open no workspace: the program may not be declared yet."""
+
+    def conversation(self, purpose: str = "") -> NoReturn:  # noqa: ARG002 - refused
+        """Refuse the conversation, and with it every call."""
+        raise refuse_session(self.agent)
+
+    def _declared(self, tool: str) -> Any:  # noqa: ARG002 - nothing is declared here
+        return None
+
+
 def guard(
     agent: str,
     *,
@@ -133,6 +156,8 @@ def guard(
     Without a workspace, one in which nothing is refused is created in the folder *state*, or in the user's own state
     folder (``$XDG_STATE_HOME/deedbook/AGENT``), and standard error says where. Raises `DeedbookError`.
     """
+    if note_guard(agent, workspace):
+        return ImportedGuard(agent, Path.cwd(), profile=profile, wait=wait)
     root = find_or_create(agent, workspace, state)
     return Guard(agent, root, profile=profile, wait=wait)
 
