@@ -11,10 +11,12 @@ def read_tools(agent: Any) -> AgentTools:
     """Return the function tools that the agent was built with; MCP servers list theirs while it runs."""
     if not isinstance(agent, Agent):
         raise not_an_agent(agent, "agent_framework.Agent")
-    given = list(agent.default_options.get("tools") or ())
-    tools = (
-        ToolDescription(tool.name, tool.description, tool.parameters()) for tool in given if isinstance(tool, FunctionTool)
-    )
-    unlisted = [f"{type(tool).__name__} is no function tool" for tool in given if not isinstance(tool, FunctionTool)]
-    unlisted += [f"the MCP server {server.name} lists its tools only while the agent runs" for server in agent.mcp_tools]
+    tools, unlisted = list[ToolDescription](), list[str]()
+    for tool in agent.default_options.get("tools") or ():
+        if isinstance(tool, FunctionTool):
+            tools.append(ToolDescription(tool.name, tool.description, tool.parameters()))
+        else:
+            unlisted.append(f"{type(tool).__name__} is no function tool")
+    for server in agent.mcp_tools:
+        unlisted.append(f"the MCP server {server.name} lists its tools only while the agent runs")
     return AgentTools(tuple(tools), tuple(unlisted))

@@ -1,9 +1,10 @@
 """The tools of a Pydantic AI agent, as the agent offers them to a model."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
-from pydantic_ai import RunContext
+from pydantic_ai import RunContext, Tool
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import ToolDefinition
@@ -35,9 +36,22 @@ def read_tools(agent: Any) -> AgentTools:
 def _definitions(toolset: AbstractToolset[Any]) -> list[ToolDefinition]:
     """Return the tools of a toolset; one that wraps another may rename them or leave some out."""
     if isinstance(toolset, FunctionToolset):
-        return [tool.tool_def for tool in toolset.tools.values()]
+        return [_definition(tool) for tool in toolset.tools.values()]
     context = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     return [each.tool_def for each in asyncio.run(toolset.get_tools(context)).values()]
+
+
+def _definition(tool: Tool[Any]) -> ToolDefinition:
+    """Return the definition with the schema of the arguments as `Governance` gets them.
+
+    A function whose only parameter is an object has the members of the object as its schema for the model.
+    """
+    schema, only = dict(tool.tool_def.parameters_json_schema), tool.function_schema.single_arg_name
+    if only is None:
+        return tool.tool_def
+    shared = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+    wrapped = {"type": "object", "properties": {only: schema}, "required": [only], **shared}
+    return replace(tool.tool_def, parameters_json_schema=wrapped)
 
 
 def _describe(tool: ToolDefinition) -> ToolDescription:

@@ -278,7 +278,7 @@ class AdapterContract(ABC):
         """The error says what was expected."""
         if not self.framework:
             pytest.skip("the adapter has no entry point for `deedbook adopt`")
-        with pytest.raises(BindingError, match="it is 'function' and not a .*MODULE:FUNCTION"):
+        with pytest.raises(BindingError, match=r"it is 'function' and not a .*MODULE:FUNCTION"):
             find_adapter(self.framework)(_calls)
 
     # --- models -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from deedbook.workspace.workspace import survey_workspace
 from deedbook_guard.agent_tools import ToolDescription
 
 from .declarations import compare
-from .yaml_text import add_member, format_member
+from .yaml_text import add_member
 
 SETTINGS: Final = ".system/deedbook.yaml"
 _IGNORED: Final = ".gitignore"
@@ -69,7 +69,7 @@ def plan(root: Path, program: str, tools: Sequence[ToolDescription]) -> tuple[li
             text = add_member(text, addition, SETTINGS)
         changes = [FileChange(SETTINGS, before, text)]
         if program not in settings.get("agents", {}):
-            changes += _policy(folder, settings, program, tools)
+            changes += _policy(root, folder, program, tools)
         if before is None:
             changes += _ignored(folder)
     return [each for each in changes if each.before != each.after], found.notes
@@ -111,10 +111,11 @@ def _conflict(document: Document, path: tuple[str, ...], why: str) -> DomainErro
     return fault("SOURCE_INVALID", f"{why}; {todo}", place=document.place(join_pointer(*path), key=True))
 
 
-def _policy(folder: Folder, settings: Any, program: str, tools: Sequence[ToolDescription]) -> list[FileChange]:
+def _policy(root: Path, folder: Folder, program: str, tools: Sequence[ToolDescription]) -> list[FileChange]:
     """Return the file of a policy that allows everything, unless there is a policy of that name."""
     path = f".system/policies/{program}.yaml"
-    if program in settings.get("policies", {}) or folder.exists(path):
+    there = survey_workspace(root)[0] if folder.exists(SETTINGS) else None
+    if folder.exists(path) or (there is not None and program in there.policies):
         return []
     discover().find("policy", "rules", path)
     example = f"{program}/{next((tool.name for tool in tools), 'TOOL')}"

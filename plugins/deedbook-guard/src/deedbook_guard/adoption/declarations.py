@@ -80,7 +80,8 @@ def compare(settings: Object, program: str, tools: Iterable[ToolDescription]) ->
 
 def hinted_effects(annotations: Mapping[str, Any]) -> str:
     """Return the effects of a tool by its own hints: ``read`` if it says that it only reads, otherwise ``write``."""
-    return "read" if annotations.get("readOnlyHint") is True and annotations.get("destructiveHint") is not True else "write"
+    only_reads = annotations.get("readOnlyHint") is True and annotations.get("destructiveHint") is not True
+    return "read" if only_reads else "write"
 
 
 def simplify_schema(schema: Any) -> Any:

@@ -16,7 +16,7 @@ from deedbook.format.errors import BindingError, describe, fault
 
 @attrs.frozen
 class FoundGuard:
-    """A call of `deedbook_guard.guard` while the program is imported: the program's name and its workspace, if given."""
+    """A call of `guard` while the program is imported: the name of the program, and its workspace if it names one."""
 
     agent: str
     workspace: Path | None
@@ -49,7 +49,7 @@ def refuse_session(agent: str) -> BindingError:
 
 
 def import_program(target: str, folder: Path) -> Program:
-    """Import ``MODULE:AGENT`` from *folder* and return its agent; ``MODULE:FUNCTION()`` calls a function that builds it.
+    """Import ``MODULE:AGENT`` from *folder*, return its agent; ``MODULE:FUNCTION()`` calls a function that builds one.
 
     Guards that the program makes meanwhile begin no conversation, so no governed call runs. Raises `BindingError`.
     """
@@ -93,5 +93,6 @@ def _place(problem: BaseException) -> str | None:
         for frame in traceback.extract_tb(problem.__traceback__)
         if "site-packages" not in frame.filename and not frame.filename.startswith("<")
     ]
-    lines = [f"{frame.filename}:{frame.lineno}" for frame in own if frame.filename not in (__file__, importlib.__file__)]
+    machinery = (__file__, importlib.__file__)
+    lines = [f"{frame.filename}:{frame.lineno}" for frame in own if frame.filename not in machinery]
     return lines[-1] if lines else None

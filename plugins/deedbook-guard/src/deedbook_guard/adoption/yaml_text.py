@@ -1,6 +1,6 @@
 """Add members to a YAML text and leave everything that is in it as it is.
 
-Lines are inserted after the last member of a block mapping. Every result is parsed and compared with the intended value.
+A member is inserted after the last one of its object. Every result is parsed and compared with the intended value.
 If it differs, ruamel's round trip, which keeps comments and order, rewrites the text.
 """
 
@@ -22,6 +22,7 @@ from .declarations import Addition
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@=+-]*(?: [A-Za-z0-9_./@=+-]+)*\.?")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+_FLOW_TOKEN: Final = re.compile(r"""[\[\]{}]|"(?:[^"\\]|\\.)*"|'[^']*'""")
 _WIDTH: Final = 4096
 _LONG: Final = 90
 
@@ -30,7 +31,7 @@ def add_member(text: str, addition: Addition, path: str) -> str:
     """Return *text* with one member more; raises `DeedbookError` if no edit gives the intended value."""
     meant: Any = deepcopy(parse_yaml(text.encode(), path).value)
     _target(meant, addition)[addition.key] = addition.value
-    for way in (_insert_lines, _rewrite):
+    for way in (_insert_lines, _insert_in_flow, _rewrite):
         try:
             made = way(text, addition, path)
             if parse_yaml(made.encode(), path).value == meant:
@@ -70,6 +71,27 @@ def _insert_lines(text: str, addition: Addition, path: str) -> str:
             end = number + 1
     added = format_member(addition.key, addition.value, column - 1)
     return "\n".join([*lines[:end], *added, *lines[end:], ""])
+
+
+def _insert_in_flow(text: str, addition: Addition, path: str) -> str:
+    """Insert the member before the brace that closes its parent in flow style."""
+    document = parse_yaml(text.encode(), path)
+    place = document.place(join_pointer(*addition.parent))
+    line, column = map(int, place.rpartition(path)[2].split(":")[1:])
+    start = sum(map(len, text.splitlines(keepends=True)[: line - 1])) + column - 1
+    end = _closing_brace(text, start)
+    comma = ", " if _target(document.value, addition) else ""
+    return f"{text[:end].rstrip()}{comma}{_scalar(addition.key)}: {_flow(addition.value)}{text[end:]}"
+
+
+def _closing_brace(text: str, start: int) -> int:
+    """Return where the brackets that begin at *start* end; raises `IndexError` if they do not."""
+    depth = 0
+    for found in _FLOW_TOKEN.finditer(text, start):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found[0], 0)
+        if depth == 0:
+            return found.start()
+    raise IndexError("the brackets do not end")
 
 
 def _rewrite(text: str, addition: Addition, _path: str) -> str:
