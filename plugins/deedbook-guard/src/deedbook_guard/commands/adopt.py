@@ -1,4 +1,4 @@
-"""The command `deedbook adopt`: declare the tools of an agent from what its framework knows."""
+"""Declare the tools of an agent of a framework."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ SECTION: Final = "Begin"
 
 
 @data_command
-@click.command("adopt", short_help="Declare the tools of an agent of a framework.")
+@click.command("adopt")
 @click.argument("framework")
 @click.argument("target", metavar="MODULE:AGENT")
 @click.option("--as", "name", metavar="NAME", help="The program's name, if it does not call guard(NAME).")
