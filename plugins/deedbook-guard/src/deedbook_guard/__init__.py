@@ -16,7 +16,7 @@ def __getattr__(name: str) -> object:
     """Import what is asked for, once."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from importlib import import_module  # noqa: PLC0415 - as above
 
     module = {"Guard": "guards", "guard": "guards", "check_framework": "frameworks"}.get(name, "conversation")
     found: object = getattr(import_module(f".{module}", __name__), name)
