@@ -207,8 +207,7 @@ def test_policy_of_the_same_name_is_kept(place):
         ("raise SystemExit(0)", ["toolkit", "app:agent"], "app.py:11"),
         ("guard('other')", ["toolkit", "app:agent"], "guard() for other, shop; name the program"),
         ("", ["toolkit", "app:agent", "--as", "a/b"], "letters, digits"),
-        ("governed.call('find', {}, print)", ["toolkit", "app:agent"], "acts while `deedbook adopt` imports it"),
-        ("with governed.conversation(): print('x')", ["toolkit", "app:agent"], "__main__"),
+        ("governed.call('find', {}, print); late = agent", ["toolkit", "app:late"], "acts while"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_error(place, program, args, why):
@@ -216,6 +215,22 @@ def test_bad_input_is_one_clear_error(place, program, args, why):
     ran = adopt(place, *args, refused=True)
     assert why in ran.err
     assert not (place.path / ".system").exists()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "governed.call('find', {}, done)",
+        "with governed.conversation(): done()",
+        "try:\n    governed.call('find', {}, done)\nexcept Exception:\n    raise SystemExit(1)",
+    ],
+)
+def test_program_that_acts_when_it_is_imported_is_stopped_there_and_adopted(place, act):
+    (place.path / "app.py").write_text(f"{PROGRAM}\ndef done(*_): open('done', 'w')\n{act}\n")
+    adopt(place)
+    assert set(tools(place)) == {"find", "refund"}
+    assert not (place.path / "done").exists()
+    assert not (place.path / "state").exists()
 
 
 def test_agent_that_a_function_builds_is_adopted(place):

@@ -1,12 +1,13 @@
 """Import the program of an agent without letting it act."""
 
-import importlib
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import attrs
@@ -22,6 +23,15 @@ class FoundGuard:
     workspace: Path | None
 
 
+@attrs.define
+class FoundProgram:
+    """What is found while a program is imported: its *guards*, whether it *acted*, and what *stopped* it then."""
+
+    guards: list[FoundGuard] = attrs.field(factory=list)
+    acted: bool = False
+    stopped: BaseException | None = None
+
+
 @attrs.frozen
 class Program:
     """An imported program: its *agent*, and the *guards* that it made."""
@@ -30,7 +40,7 @@ class Program:
     guards: tuple[FoundGuard, ...]
 
 
-_FOUND: Final[ContextVar[list[FoundGuard] | None]] = ContextVar("deedbook_found_guards", default=None)
+_FOUND: Final[ContextVar[FoundProgram | None]] = ContextVar("deedbook_found_program", default=None)
 
 
 def note_guard(agent: str, workspace: Any) -> bool:
@@ -38,12 +48,14 @@ def note_guard(agent: str, workspace: Any) -> bool:
     found = _FOUND.get()
     if found is None:
         return False
-    found.append(FoundGuard(agent, Path(workspace) if workspace is not None else None))
+    found.guards.append(FoundGuard(agent, Path(workspace) if workspace is not None else None))
     return True
 
 
 def refuse_session(agent: str) -> BindingError:
-    """Return the error for a program that acts while it is imported."""
+    """Note that a program acts while it is imported, and return the error that stops it."""
+    if (found := _FOUND.get()) is not None:
+        found.acted = True
     todo = 'run the agent under `if __name__ == "__main__":`'
     return BindingError(fault("USAGE", f"program {agent!r} acts while `deedbook adopt` imports it; {todo}"))
 
@@ -51,25 +63,42 @@ def refuse_session(agent: str) -> BindingError:
 def import_program(target: str, folder: Path) -> Program:
     """Import ``MODULE:AGENT`` from *folder*, return its agent; ``MODULE:FUNCTION()`` calls a function that builds one.
 
-    Guards that the program makes meanwhile begin no conversation, so no governed call runs. Raises `BindingError`.
+    Guards that the program makes meanwhile begin no conversation, so no governed call runs: a program that acts at once
+    is stopped there, which is no fault if its agent is made by then. Raises `BindingError`.
     """
-    module, _, name = target.partition(":")
-    if not module or not name:
+    name, _, path = target.partition(":")
+    if not name or not path:
         raise BindingError(fault("USAGE", f"{target!r} names no agent; write MODULE:AGENT, such as app:agent"))
     with _noting() as found, _importing_from(folder):
         try:
-            value: Any = importlib.import_module(module)
-            for part in name.removesuffix("()").split("."):
+            value: Any = _import(name, found)
+            for part in path.removesuffix("()").split("."):
                 value = getattr(value, part)
-            agent = value() if name.endswith("()") else value
+            agent = value() if path.endswith("()") else value
         except (Exception, SystemExit) as problem:
-            raise BindingError(fault("USAGE", f"{target}: {describe(problem)}", place=_place(problem))) from problem
-    return Program(agent, tuple(dict.fromkeys(found)))
+            cause = found.stopped or problem
+            raise BindingError(fault("USAGE", f"{target}: {describe(cause)}", place=_place(cause))) from cause
+    return Program(agent, tuple(dict.fromkeys(found.guards)))
+
+
+def _import(name: str, found: FoundProgram) -> ModuleType:
+    """Import a module; one that is stopped since it acts is returned as far as it came."""
+    spec = find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"no module named {name!r}")
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as problem:
+        if not found.acted:
+            raise
+        found.stopped = problem
+    return module
 
 
 @contextmanager
-def _noting() -> Iterator[list[FoundGuard]]:
-    found: list[FoundGuard] = []
+def _noting() -> Iterator[FoundProgram]:
+    found = FoundProgram()
     token = _FOUND.set(found)
     try:
         yield found
@@ -91,8 +120,6 @@ def _place(problem: BaseException) -> str | None:
     own = [
         frame
         for frame in traceback.extract_tb(problem.__traceback__)
-        if "site-packages" not in frame.filename and not frame.filename.startswith("<")
+        if "site-packages" not in frame.filename and not frame.filename.startswith("<") and frame.filename != __file__
     ]
-    machinery = (__file__, importlib.__file__)
-    lines = [f"{frame.filename}:{frame.lineno}" for frame in own if frame.filename not in machinery]
-    return lines[-1] if lines else None
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
