@@ -2,6 +2,7 @@
 
 import difflib
 import sys
+from datetime import timedelta
 
 import pytest
 from commandline import Place
@@ -11,6 +12,7 @@ from deedbook.workspace.documents import parse_yaml
 from deedbook_guard import CallDenied, guard
 from deedbook_guard.adoption.declarations import Addition, hinted_effects, simplify_schema
 from deedbook_guard.adoption.yaml_text import add_member
+from deedbook_guard.values import as_json
 
 FRAMEWORK = """
 from deedbook_guard.agent_tools import AgentTools, ToolDescription, not_an_agent
@@ -291,6 +293,21 @@ def test_simplified_schema_keeps_names_and_loses_annotations():
     assert simplify_schema({"anyOf": [part, True, inside], "$defs": {"a": inside}}) == {
         "anyOf": [kept, True, names], "$defs": {"a": names}
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "made"),
+    [
+        ({"b", "a"}, ["a", "b"]),
+        (frozenset({2, 1}), [1, 2]),
+        (timedelta(days=1, seconds=2), "P1DT2S"),
+        (timedelta(seconds=-1.5), "-P0DT1.500000S"),
+        (b"\xc3\xa9", "é"),
+        (b"\xff", {"type": "builtins.bytes", "text": "b'\\xff'"}),
+    ],
+)
+def test_values_have_the_form_in_which_frameworks_describe_them(value, made):
+    assert as_json(value) == made
 
 
 @pytest.mark.parametrize(

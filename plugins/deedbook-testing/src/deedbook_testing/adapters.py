@@ -23,6 +23,7 @@ from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
 from deedbook.format.schema import foreign, lint
 from deedbook_guard import Conversation, Guard, guard
+from deedbook_guard.adoption.changes import plan, write
 from deedbook_guard.agent_tools import find_adapter
 from deedbook_testing.pages import Shell, blocks
 
@@ -275,6 +276,22 @@ class AdapterContract(ABC):
         assert foreign(schema, place="send").valid({"text": "a"})
         assert not foreign(schema, place="send").valid({"text": 5})
         assert not foreign(schema, place="send").valid({})
+
+    def test_calls_of_an_adopted_agent_pass_with_their_schemas(
+        self, governed: Guard, tmp_path: Path, opened: list[Guard], effects: Effects
+    ) -> None:
+        """What ``deedbook adopt`` writes governs the next run, and lets the arguments of the framework pass."""
+        if not self.framework:
+            pytest.skip("the adapter has no entry point for `deedbook adopt`")
+        listed = find_adapter(self.framework)(self.agent(governed, effects.tools(), []))
+        root = tmp_path / "adopted"
+        root.mkdir()
+        write(root, plan(root, "crew", listed.tools)[0])
+        opened.append(guard("crew", workspace=root))
+        turns = [[("send", {"text": "a"})], [("drop", {"text": "b"})]]
+        asyncio.run(self.run(self.agent(opened[-1], effects.tools(), turns)))
+        assert _calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
+        assert opened[-1].current.declared_effects("send") == "write"
 
     def test_value_that_is_no_agent_is_refused(self) -> None:
         """The error says what was expected."""

@@ -75,7 +75,7 @@ def import_program(target: str, folder: Path) -> Program:
             for part in path.removesuffix("()").split("."):
                 value = getattr(value, part)
             agent = value() if path.endswith("()") else value
-        except (Exception, SystemExit) as problem:
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever the program raises is shown
             cause = found.stopped or problem
             raise BindingError(fault("USAGE", f"{target}: {describe(cause)}", place=_place(cause))) from cause
     return Program(agent, tuple(dict.fromkeys(found.guards)))
