@@ -34,7 +34,7 @@ from deedbook_testing.pages import Shell, blocks, find_blocks, steps
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-PAGES = [README, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
 EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
 PLAYED = [
