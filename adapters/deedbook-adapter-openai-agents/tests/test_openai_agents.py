@@ -63,6 +63,9 @@ class TestContract(AdapterContract):
         )
         return made, govern(governed, made)
 
+    def framework_agent(self, agent):
+        return agent[0]
+
     def team(self, governed, tools, turns):
         worker, _ = self.agent(governed, tools, turns)
         lead = Agent(name="lead", model=fake([[("transfer_to_worker", {})]]), handoffs=[worker])

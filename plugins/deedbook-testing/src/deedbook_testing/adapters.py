@@ -24,7 +24,7 @@ from deedbook.format.reader import read
 from deedbook.format.schema import foreign, lint
 from deedbook_guard import Conversation, Guard, guard
 from deedbook_guard.adoption.changes import plan, write
-from deedbook_guard.agent_tools import find_adapter
+from deedbook_guard.agent_tools import AgentTools, find_adapter
 from deedbook_testing.pages import Shell, blocks
 
 Turn: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -137,6 +137,10 @@ class AdapterContract(ABC):
     @abstractmethod
     async def stream(self, agent: Any) -> str:
         """Act like `run`, with a streamed answer."""
+
+    def framework_agent(self, agent: Any) -> Any:
+        """Return the framework's own agent of what `agent` returns, which may have more than that."""
+        return agent
 
     # --- the workspace and the ledger ---------------------------------------------------------------------------------
 
@@ -264,9 +268,7 @@ class AdapterContract(ABC):
 
     def test_tools_are_listed_with_the_schemas_of_their_arguments(self, governed: Guard, effects: Effects) -> None:
         """``deedbook adopt`` declares what the framework tells a model, and calls with such arguments pass."""
-        if not self.framework:
-            pytest.skip("the adapter has no entry point for `deedbook adopt`")
-        found = find_adapter(self.framework)(self.agent(governed, effects.tools(), []))
+        found = self._listed(governed, effects)
         tools = {tool.name: tool for tool in found.tools}
         assert set(tools) == {"send", "drop"}
         assert "Send a text" in tools["send"].description
@@ -281,9 +283,7 @@ class AdapterContract(ABC):
         self, governed: Guard, tmp_path: Path, opened: list[Guard], effects: Effects
     ) -> None:
         """What ``deedbook adopt`` writes governs the next run, and lets the arguments of the framework pass."""
-        if not self.framework:
-            pytest.skip("the adapter has no entry point for `deedbook adopt`")
-        listed = find_adapter(self.framework)(self.agent(governed, effects.tools(), []))
+        listed = self._listed(governed, effects)
         root = tmp_path / "adopted"
         root.mkdir()
         write(root, plan(root, "crew", listed.tools)[0])
@@ -396,6 +396,13 @@ class AdapterContract(ABC):
             shell.check(block)
 
     # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _listed(self, governed: Guard, effects: Effects) -> AgentTools:
+        """Return the tools of an agent as its adapter lists them; skips the test of one that lists none."""
+        if not self.framework:
+            pytest.skip("the adapter has no entry point for `deedbook adopt`")
+        agent = self.agent(governed, effects.tools(), [])
+        return find_adapter(self.framework)(self.framework_agent(agent))
 
     def _try(self, agent: Any, way: str) -> None:
         """Run an agent whose gate crashes: the framework may raise, or tell the model."""
