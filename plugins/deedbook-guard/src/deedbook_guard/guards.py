@@ -9,11 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, cast
 
-from deedbook.format.errors import BindingError, fault, recordable
+from deedbook.format.errors import BindingError, DeedbookError, fault, recordable
 from deedbook.policy.match import EFFECTS
 
 from .adoption.programs import note_guard, refuse_session
 from .conversation import Conversation, current
+from .faults import FaultReport
 from .workspaces import OPEN, find_or_create, open_client
 
 NO_POLICY: Final = "no policy in force"
@@ -37,6 +38,7 @@ class Guard:
         self._conversations: set[Conversation] = set()
         self._default: tuple[int, Conversation] | None = None
         self._lock = threading.RLock()
+        self._faults = FaultReport(agent)
         self._open()
 
     def _open(self) -> None:
@@ -46,6 +48,10 @@ class Guard:
 
     def conversation(self, purpose: str = "") -> Conversation:
         """Begin a conversation: a session of its own. Use it with ``with``, or end it."""
+        with self._faults:
+            return self._begin(purpose)
+
+    def _begin(self, purpose: str) -> Conversation:
         kernel = OPEN.kernel(self.workspace, self._profile)
         document = kernel.bindings.charter.document
         session = kernel.session(principal=open_client(kernel, self.agent), wait=self._wait)
@@ -53,7 +59,7 @@ class Guard:
         if not document["policies"]:
             said["policy"] = NO_POLICY
         unknown = str(document["clients"][self.agent]["unknown_tools"])
-        begun = Conversation(session, self.agent, unknown=unknown)
+        begun = Conversation(session, self.agent, unknown=unknown, faults=self._faults)
         begun.note("Conversation", said)
         with self._lock:
             self._conversations = {each for each in self._conversations if not each.session.ended} | {begun}
@@ -114,11 +120,17 @@ class Guard:
         return OPEN.kernel(self.workspace, self._profile).bindings.entry_of(f"{self.agent}/{tool}")
 
     def close(self, reason: str = "done") -> None:
-        """End every conversation that is still open."""
+        """End every conversation that is still open, and raise the first error after the last one."""
         with self._lock:
             left, self._conversations, self._default = self._conversations, set(), None
+        problems = list[DeedbookError]()
         for each in left:
-            each.end(reason)
+            try:
+                each.end(reason)
+            except DeedbookError as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0]
 
     def __enter__(self) -> Self:
         return self
