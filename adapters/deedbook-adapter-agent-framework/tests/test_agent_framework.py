@@ -17,6 +17,7 @@ from deedbook_testing.adapters import AdapterContract
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "agent-framework"
     retry_error = ValueError
 
     def agent(self, governed, tools, turns):

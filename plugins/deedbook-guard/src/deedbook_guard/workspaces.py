@@ -94,12 +94,17 @@ def open_client(kernel: Kernel, agent: str) -> Client:
     return kernel.client(agent, via="python")
 
 
-def find_or_create(agent: str, workspace: str | os.PathLike[str] | None, state: str | os.PathLike[str] | None) -> Path:
-    """Return the root of the workspace, created in a state folder if there is none; raises `DeedbookError`."""
+def check_agent_name(agent: str) -> None:
+    """Raise `BindingError` unless *agent* can be the name of a program."""
     if not _AGENT.fullmatch(agent):
         raise BindingError(
             fault("USAGE", f"guard({agent!r}): a name has letters, digits, dots, dashes and underscores")
         )
+
+
+def find_or_create(agent: str, workspace: str | os.PathLike[str] | None, state: str | os.PathLike[str] | None) -> Path:
+    """Return the root of the workspace, created in a state folder if there is none; raises `DeedbookError`."""
+    check_agent_name(agent)
     try:
         return find_workspace(Path(workspace) if workspace is not None else Path.cwd()).resolve()
     except SourceError as problem:

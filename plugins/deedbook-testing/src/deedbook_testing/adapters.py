@@ -16,8 +16,12 @@ from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 import pytest
 
 from deedbook.contract import Event
+from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
+from deedbook.format.schema import foreign, lint
 from deedbook_guard import Conversation, Guard, guard
+from deedbook_guard.adoption.changes import plan, write
+from deedbook_guard.agent_tools import AgentTools, find_adapter
 from deedbook_testing.pages import Shell, blocks
 
 from .soundness import assert_sound
@@ -108,6 +112,8 @@ class AdapterContract(ABC):
     intent, and a sound ledger.
     """
 
+    framework: ClassVar[str] = ""
+    """The name of the adapter's entry point; empty if ``deedbook adopt`` cannot read its agents."""
     retry_error: ClassVar[type[Exception]]
     """The exception of a tool that makes the framework ask the model for another attempt."""
     failed_model: ClassVar[str] = "failed"
@@ -130,6 +136,10 @@ class AdapterContract(ABC):
     @abstractmethod
     async def stream(self, agent: Any) -> str:
         """Act like `run`, with a streamed answer."""
+
+    def framework_agent(self, agent: Any) -> Any:
+        """Return the framework's own agent of what `agent` returns, which may have more than that."""
+        return agent
 
     # --- the workspace and the ledger ---------------------------------------------------------------------------------
 
@@ -253,6 +263,42 @@ class AdapterContract(ABC):
         assert found["tool.call"] == 2
         assert found["tool.result"] + found["tool.error"] == 2
 
+    # --- tools --------------------------------------------------------------------------------------------------------
+
+    def test_tools_are_listed_with_the_schemas_of_their_arguments(self, governed: Guard, effects: Effects) -> None:
+        """``deedbook adopt`` declares what the framework tells a model, and calls with such arguments pass."""
+        found = self._listed(governed, effects)
+        tools = {tool.name: tool for tool in found.tools}
+        assert set(tools) == {"send", "drop"}
+        assert "Send a text" in tools["send"].description
+        schema = tools["send"].input_schema
+        assert schema is not None
+        assert not lint(schema)
+        assert foreign(schema, place="send").valid({"text": "a"})
+        assert not foreign(schema, place="send").valid({"text": 5})
+        assert not foreign(schema, place="send").valid({})
+
+    def test_calls_of_an_adopted_agent_pass_with_their_schemas(
+        self, governed: Guard, tmp_path: Path, opened: list[Guard], effects: Effects
+    ) -> None:
+        """What ``deedbook adopt`` writes governs the next run, and lets the arguments of the framework pass."""
+        listed = self._listed(governed, effects)
+        root = tmp_path / "adopted"
+        root.mkdir()
+        write(root, plan(root, "crew", listed.tools)[0])
+        opened.append(guard("crew", workspace=root))
+        turns = [[("send", {"text": "a"})], [("drop", {"text": "b"})]]
+        asyncio.run(self.run(self.agent(opened[-1], effects.tools(), turns)))
+        assert _calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
+        assert opened[-1].current.declared_effects("send") == "write"
+
+    def test_value_that_is_no_agent_is_refused(self) -> None:
+        """The error says what was expected."""
+        if not self.framework:
+            pytest.skip("the adapter has no entry point for `deedbook adopt`")
+        with pytest.raises(BindingError, match=r"it is 'function' and not a .*MODULE:FUNCTION"):
+            find_adapter(self.framework)(_calls)
+
     # --- models -------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("way", ["run", "stream"])
@@ -349,6 +395,13 @@ class AdapterContract(ABC):
             shell.check(block)
 
     # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _listed(self, governed: Guard, effects: Effects) -> AgentTools:
+        """Return the tools of an agent as its adapter lists them; skips the test of one that lists none."""
+        if not self.framework:
+            pytest.skip("the adapter has no entry point for `deedbook adopt`")
+        agent = self.agent(governed, effects.tools(), [])
+        return find_adapter(self.framework)(self.framework_agent(agent))
 
     def _try(self, agent: Any, way: str) -> None:
         """Run an agent whose gate crashes: the framework may raise, or tell the model."""

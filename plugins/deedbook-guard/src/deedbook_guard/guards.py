@@ -7,12 +7,14 @@ from functools import wraps
 from inspect import BoundArguments, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, cast
+from typing import Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, cast
 
-from deedbook.format.errors import BindingError, fault, recordable
+from deedbook.format.errors import BindingError, DeedbookError, fault, recordable
 from deedbook.policy.match import EFFECTS
 
+from .adoption.programs import note_guard, refuse_session
 from .conversation import Conversation, current
+from .faults import FaultReport
 from .workspaces import OPEN, find_or_create, open_client
 
 NO_POLICY: Final = "no policy in force"
@@ -36,11 +38,20 @@ class Guard:
         self._conversations: set[Conversation] = set()
         self._default: tuple[int, Conversation] | None = None
         self._lock = threading.RLock()
-        open_client(OPEN.kernel(root, profile), agent)
+        self._faults = FaultReport(agent)
+        self._open()
+
+    def _open(self) -> None:
+        """Check the declaration of the program; raises `DeedbookError`."""
+        open_client(OPEN.kernel(self.workspace, self._profile), self.agent)
         OPEN.remember(self)
 
     def conversation(self, purpose: str = "") -> Conversation:
         """Begin a conversation: a session of its own. Use it with ``with``, or end it."""
+        with self._faults:
+            return self._begin(purpose)
+
+    def _begin(self, purpose: str) -> Conversation:
         kernel = OPEN.kernel(self.workspace, self._profile)
         document = kernel.bindings.charter.document
         session = kernel.session(principal=open_client(kernel, self.agent), wait=self._wait)
@@ -48,7 +59,7 @@ class Guard:
         if not document["policies"]:
             said["policy"] = NO_POLICY
         unknown = str(document["clients"][self.agent]["unknown_tools"])
-        begun = Conversation(session, self.agent, unknown=unknown)
+        begun = Conversation(session, self.agent, unknown=unknown, faults=self._faults)
         begun.note("Conversation", said)
         with self._lock:
             self._conversations = {each for each in self._conversations if not each.session.ended} | {begun}
@@ -97,19 +108,29 @@ class Guard:
             raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: {why}"))
         if effects is not None and effects not in EFFECTS:
             raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: effects {effects!r} is none of {EFFECTS}"))
-        entry = OPEN.kernel(self.workspace, self._profile).bindings.entry_of(f"{self.agent}/{tool}")
+        entry = self._declared(tool)
         if effects is not None and entry and EFFECTS.index(entry["effects"]) < EFFECTS.index(effects):
             said = f"the program says effects {effects} and the workspace {entry['effects']}"
             raise BindingError(
                 fault("BINDING_INVALID", f"tool {tool!r}: {said}; raise it in the workspace", place=entry.get("place"))
             )
 
+    def _declared(self, tool: str) -> Any:
+        """Return the charter's entry of a tool, if the workspace declares it."""
+        return OPEN.kernel(self.workspace, self._profile).bindings.entry_of(f"{self.agent}/{tool}")
+
     def close(self, reason: str = "done") -> None:
-        """End every conversation that is still open."""
+        """End every conversation that is still open, and raise the first error after the last one."""
         with self._lock:
             left, self._conversations, self._default = self._conversations, set(), None
+        problems = list[DeedbookError]()
         for each in left:
-            each.end(reason)
+            try:
+                each.end(reason)
+            except DeedbookError as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0]
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +139,20 @@ class Guard:
         self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
     ) -> None:
         self.close("done" if kind is None else kind.__name__)
+
+
+class ImportedGuard(Guard):
+    """The guard of a program that ``deedbook adopt`` imports: no conversation begins, so no governed call runs."""
+
+    def _open(self) -> None:
+        """Open no workspace: the program may not be declared yet."""
+
+    def conversation(self, purpose: str = "") -> NoReturn:  # noqa: ARG002 - refused
+        """Refuse the conversation, and with it every call."""
+        raise refuse_session(self.agent)
+
+    def _declared(self, tool: str) -> Any:  # noqa: ARG002 - nothing is declared here
+        return None
 
 
 def guard(
@@ -133,6 +168,8 @@ def guard(
     Without a workspace, one in which nothing is refused is created in the folder *state*, or in the user's own state
     folder (``$XDG_STATE_HOME/deedbook/AGENT``), and standard error says where. Raises `DeedbookError`.
     """
+    if note_guard(agent, workspace):
+        return ImportedGuard(agent, Path.cwd(), profile=profile, wait=wait)
     root = find_or_create(agent, workspace, state)
     return Guard(agent, root, profile=profile, wait=wait)
 
