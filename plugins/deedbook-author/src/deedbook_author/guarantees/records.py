@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any, Final
@@ -19,6 +18,9 @@ from deedbook.format.reader import read
 from deedbook.ledger.journal import DATASYNC
 from deedbook.policy.kinds import KINDS
 from deedbook.workspace.site import SETTINGS
+from deedbook_audit.selection import StateFolder, select_all
+from deedbook_audit.whole import verify
+from deedbook_log.checkpoints.operations import LogOperations
 
 from .attacks import Attack, Broken, expect
 from .decisions import no_allowed, no_call
@@ -33,15 +35,8 @@ _SPENT: Final = 4
 # --- verify -----------------------------------------------------------------------------------------------------------
 
 
-def _no_audit(_target: Target) -> str:
-    return "" if find_spec("deedbook_audit") else "deedbook-audit is not installed, so nothing verifies ledgers"
-
-
 def _verify(state: Path) -> tuple[bool, str]:
     """Return whether `deedbook verify` finds a state folder sound, and its summary."""
-    from deedbook_audit.selection import StateFolder, select_all  # noqa: PLC0415 - another distribution
-    from deedbook_audit.whole import verify  # noqa: PLC0415
-
     found = verify(select_all(StateFolder(state)))
     lost = [str(gap) for gap in found.selection.lost]
     return found.verdict.sound and not lost, (lost or [found.verdict.summary])[0]
@@ -146,7 +141,7 @@ def _cut_workspace_ledger(record: Record) -> None:
 def _no_log(target: Target) -> str:
     if not (target.workspace.state / CHECKPOINT_FILE).exists() and not target.workspace.checkpoints:
         return "there is no log of checkpoints (deedbook keys rotate begins one), so none can be copied"
-    return _no_audit(target) or ("" if find_spec("deedbook_log") else "deedbook-log is not installed")
+    return ""
 
 
 def _copy_checkpoint(target: Target) -> str:
@@ -162,8 +157,6 @@ def _copy_checkpoint(target: Target) -> str:
 
 def _begin_log(target: Target) -> Path:
     """Return the state folder of a copy with a finished session and a log of its own."""
-    from deedbook_log.checkpoints.operations import LogOperations  # noqa: PLC0415 - another distribution
-
     copy = target.variant()
     opened = target.open(copy)
     opened.attempt("guarantees/unknown", {})
@@ -297,7 +290,7 @@ def _overspend(target: Target) -> str:
 
 
 def _tampering(name: str, promise: str, change: Callable[[Record], None]) -> Attack:
-    return Attack(id=name, promise=promise, applies=_no_audit, run=_tamper(change))
+    return Attack(id=name, promise=promise, run=_tamper(change))
 
 
 ATTACKS: Final = (
