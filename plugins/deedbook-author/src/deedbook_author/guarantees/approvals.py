@@ -15,7 +15,7 @@ from deedbook.policy.requests import sign_answer
 from .attacks import Attack, NotApplicable, expect
 from .candidates import JudgedCall
 from .scratch import PERSON, approvers_of
-from .target import Attempt, Target
+from .target import Attempt, Opened, Target
 
 
 def _no_approval(target: Target) -> str:
@@ -36,37 +36,43 @@ def _asked(target: Target, *, by_approver: bool = False) -> tuple[JudgedCall, st
     raise NotApplicable("no call waits for another person: policies are only observed, or the only approver asks")
 
 
-def _make(target: Target, call: JudgedCall) -> Attempt:
-    return target.base.attempt(call.ability, call.args, call.principal)
+class _Approvals:
+    """A copy of its own, so that no attack leaves an approval to another."""
 
+    def __init__(self, target: Target) -> None:
+        self._scratch = target.variant()
+        self._opened: Opened = target.open(self._scratch)
 
-def _request(target: Target, call: JudgedCall) -> Mapping[str, Any]:
-    """Make the call, and return its request to a person."""
-    made = _make(target, call)
-    expect(made.refused and made.code == "NEEDS_HUMAN", f"{call} was not left to a person: {made}")
-    name = getattr(made.result, "details", {}).get("approval", "")
-    with open_queue(target.scratch.state) as waiting:
-        request: Mapping[str, Any] = waiting.request(waiting.find(str(name)))
-    return request
+    def make(self, call: JudgedCall) -> Attempt:
+        """Make a call."""
+        return self._opened.attempt(call.ability, call.args, call.principal)
 
+    def request(self, call: JudgedCall) -> Mapping[str, Any]:
+        """Make a call, and return its request to a person."""
+        made = self.make(call)
+        expect(made.refused and made.code == "NEEDS_HUMAN", f"{call} was not left to a person: {made}")
+        name = getattr(made.result, "details", {}).get("approval", "")
+        with open_queue(self._scratch.state) as waiting:
+            request: Mapping[str, Any] = waiting.request(waiting.find(str(name)))
+        return request
 
-def _answer(target: Target, request: Mapping[str, Any], who: str, key: SigningKey) -> None:
-    """Write a signed yes into the workspace ledger, whoever may give it: only the door checks it then."""
-    ledger = target.base.kernel.ledger
-    with open_queue(target.scratch.state) as waiting:
-        asked = waiting.find(request["approval"]).requested.span
-    said = {
-        "answer": "approve", "approver": who, "ledger": ledger.session_id, "at": ledger.now(), "nonce": new_id(),
-        "note": "",
-    }  # fmt: skip
-    payload = canonical.encode_payload(sign_answer(request, key, said))
-    ledger.append([Entry(label("approval.answered", "user", who), ledger.span(), asked, payload)], durable=True)
+    def answer(self, request: Mapping[str, Any], who: str, key: SigningKey | None = None) -> None:
+        """Write a signed yes into the workspace ledger, whoever may give it: only the door checks it then."""
+        ledger = self._opened.kernel.ledger
+        with open_queue(self._scratch.state) as waiting:
+            asked = waiting.find(request["approval"]).requested.span
+        said = {
+            "answer": "approve", "approver": who, "ledger": ledger.session_id, "at": ledger.now(),
+            "nonce": new_id(), "note": "",
+        }  # fmt: skip
+        payload = canonical.encode_payload(sign_answer(request, key or self._scratch.person(), said))
+        ledger.append([Entry(label("approval.answered", "user", who), ledger.span(), asked, payload)], durable=True)
 
 
 def _replay(target: Target) -> str:
-    call, who = _asked(target)
-    _answer(target, _request(target, call), who, target.scratch.person())
-    first, second = _make(target, call), _make(target, call)
+    (call, who), copy = _asked(target), _Approvals(target)
+    copy.answer(copy.request(call), who)
+    first, second = copy.make(call), copy.make(call)
     expect(first.begun == 1, f"{call} was not performed although {who} approved it: {first}")
     expect(second.refused, f"one approval was used twice for {call}: {second}")
     return f"{call} was performed once with an approval; then: {second}"
@@ -78,17 +84,17 @@ def _use_for_another(target: Target) -> str:
     other = next((each for each in others if each.args != call.args), None)
     if other is None:
         raise NotApplicable(f"no second call of {call.ability} that waits for a person could be built")
-    _answer(target, _request(target, call), who, target.scratch.person())
-    made = _make(target, other)
-    _make(target, call)  # the approval is used up, so that later attacks begin anew
+    copy = _Approvals(target)
+    copy.answer(copy.request(call), who)
+    made = copy.make(other)
     expect(made.refused, f"the approval of {call} was used for {other}: {made}")
     return f"with an approval of {call}, {other}: {made}"
 
 
 def _forge(target: Target) -> str:
-    call, who = _asked(target)
-    _answer(target, _request(target, call), who, SigningKey.generate(PERSON))
-    made = _make(target, call)
+    (call, who), copy = _asked(target), _Approvals(target)
+    copy.answer(copy.request(call), who, SigningKey.generate(PERSON))
+    made = copy.make(call)
     expect(made.refused, f"an answer that {who} has not signed was used for {call}: {made}")
     return f"with an answer that {who} has not signed: {made}"
 
@@ -98,9 +104,9 @@ def _no_own(target: Target) -> str:
 
 
 def _approve_own(target: Target) -> str:
-    call, who = _asked(target, by_approver=True)
-    _answer(target, _request(target, call), who, target.scratch.person())
-    made = _make(target, call)
+    (call, who), copy = _asked(target, by_approver=True), _Approvals(target)
+    copy.answer(copy.request(call), who)
+    made = copy.make(call)
     expect(made.refused, f"{who} approved a call of {who}: {made}")
     return f"{who} asked for {call} and approved it: {made}"
 

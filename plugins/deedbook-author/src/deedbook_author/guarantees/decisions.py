@@ -111,7 +111,7 @@ def _find_asked(target: Target, event: str) -> JudgedCall:
     """Return a call that is not denied and for which *event* is recorded; raises `NotApplicable`."""
     for call in [target.call, *target.calls]:
         tried = target.base.attempt(call.ability, call.args, call.principal)
-        if tried.code in ("", "NEEDS_HUMAN") and any(each.type == event for each in tried.events):
+        if (tried.begun or tried.code == "NEEDS_HUMAN") and any(each.type == event for each in tried.events):
             return call
     raise NotApplicable(f"no call that could be built asks a {'hook' if event == 'hook.fired' else 'policy'}")
 

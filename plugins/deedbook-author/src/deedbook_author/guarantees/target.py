@@ -208,7 +208,7 @@ class Target:
         likely = [call for call in calls if call.kind in PERFORMED and call.outcome in ("allow", "")]
         likely.sort(key=lambda call: call.outcome == "")
         for call in likely[:_MOST_TRIES]:
-            if isinstance(self.base.attempt(call.ability, call.args, call.principal).result, Ok):
+            if self.base.attempt(call.ability, call.args, call.principal).begun:
                 return call
         raise NotApplicable(NOTHING_ALLOWED)
 
