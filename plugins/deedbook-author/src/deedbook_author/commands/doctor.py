@@ -38,6 +38,8 @@ def command(options: GlobalOptions, junit: Path | None, *, guarantees: bool) -> 
     """
     if junit and not guarantees:
         raise click.UsageError("--junit needs --guarantees")
+    if junit and not junit.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {junit.parent}", param_hint="--junit")
     return _try_guarantees(options, junit) if guarantees else _examine(options)
 
 
