@@ -219,7 +219,7 @@ def test_observed_policies_raise_no_other_alarm(guarded, tmp_path):
 @pytest.mark.parametrize("name", WEAKER)
 def test_weaker_kernel_fails_no_other_attack(guarded, tmp_path, monkeypatch, name):
     weaken(monkeypatch, WEAKER[name])
-    more = {"outside-scope": {"outside-client"}}.get(name, set())
+    more = {"outside-scope": {"outside-client"}, "denied-call": {"sound-records"}}.get(name, set())
     assert statuses(guarded, tmp_path) == dict.fromkeys({name, *more}, "broken")
 
 

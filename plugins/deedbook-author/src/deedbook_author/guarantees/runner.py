@@ -1,7 +1,7 @@
 """Run every attack against a scratch copy of a workspace: start reading here."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -131,8 +131,3 @@ def _outcome(attack: Attack, target: Target) -> Any:
         return "error", f"the attack could not be made: {problem.error}", KERNEL
     except BaseException as problem:  # noqa: BLE001 - plugins of the workspace may raise anything; nothing is known then
         return "error", f"the attack could not be made: {describe(problem)}", KERNEL
-
-
-def list_attacks() -> Iterator[tuple[str, str]]:
-    """Yield the id and the promise of every attack."""
-    yield from ((attack.id, attack.promise) for attack in ATTACKS)

@@ -23,7 +23,6 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.requests import ROLE
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.documents import load_yaml
-from deedbook.workspace.lockfile import LOCK
 from deedbook.workspace.site import SETTINGS, STATE
 from deedbook.workspace.sources import SYSTEM
 from deedbook.workspace.workspace import load_profile
@@ -183,8 +182,3 @@ def isolated_environment(workspace: Workspace, place: Path) -> Iterator[Mapping[
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-
-
-def has_lock(original: Original) -> bool:
-    """Return whether the workspace has a lock file."""
-    return (original.root / LOCK).is_file()
