@@ -309,7 +309,7 @@ def test_reports_survive_odd_texts():
     lines = [line for _, line in describe_results(made)]
     assert not any("\x1b" in line or "\x00" in line for line in lines)
     assert lines[0].startswith("BROKEN  A <promise>")
-    assert Examination.from_json(json.loads(json.dumps(made.as_json()))) == made
+    assert Examination.restore(json.loads(json.dumps(made.as_json()))) == made
 
 
 def in_a_process(code, *given):

@@ -79,13 +79,15 @@ def _tell(checks: "Sequence[Check]") -> None:
 
 
 def _try_guarantees(options: GlobalOptions, junit: Path | None) -> int:
+    from deedbook.format.files import Folder
     from deedbook.workspace.sources import find_workspace
     from deedbook_author.guarantees.isolation import examine_apart
     from deedbook_author.guarantees.report import format_junit
 
     examination = examine_apart(find_workspace(Path(options.workspace)))
     if junit:
-        junit.write_bytes(format_junit(examination))
+        with Folder.at(junit.parent) as folder:
+            folder.replace(junit.name, format_junit(examination), mode=0o644)
     if options.json:
         as_json(examination.as_json())
     else:

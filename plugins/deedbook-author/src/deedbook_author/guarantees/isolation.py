@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault
+from deedbook.format import canonical
+from deedbook.format.errors import BindingError, DeedbookError, DomainError, IntakeError, fault, recordable
 
 from .network import block_sockets, cut_network
 from .runner import Examination, examine_guarantees
@@ -25,7 +26,7 @@ def examine_apart(root: Path, profile: str | None = None) -> Examination:
     Raises `DeedbookError` with every fault if the workspace cannot be opened, or if the process does not end well.
     """
     with TemporaryDirectory(prefix="deedbook-guarantees-") as scratch:
-        argv = [sys.executable, "-c", _CODE, str(root), scratch, json.dumps(profile)]
+        argv = [sys.executable, "-c", _CODE, str(root), scratch, profile or ""]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
             ran = subprocess.run(  # noqa: S603 - this interpreter
@@ -35,13 +36,13 @@ def examine_apart(root: Path, profile: str | None = None) -> Examination:
         except subprocess.TimeoutExpired:
             raise _failed(f"did not end within {_PATIENCE:g} s") from None
         try:
-            said = json.loads((Path(scratch) / _RESULT).read_bytes())
-        except (OSError, ValueError):
+            said = canonical.parse((Path(scratch) / _RESULT).read_bytes())
+        except (OSError, IntakeError):
             last = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise _failed(f"ended with status {ran.returncode}: {''.join(last)}") from None
     if "errors" in said:
         raise DeedbookError(*(DomainError(**each) for each in said["errors"]))
-    return Examination.from_json(said)
+    return Examination.restore(said)
 
 
 def _failed(how: str) -> BindingError:
@@ -51,7 +52,7 @@ def _failed(how: str) -> BindingError:
 
 def main() -> None:
     """Examine the workspace in the first argument below the folder in the second; write the result there."""
-    root, scratch, profile = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    root, scratch, profile = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] or None
     is_cut = cut_network()
     if not is_cut:
         block_sockets()
@@ -68,6 +69,9 @@ def main() -> None:
 
 def _as_json(error: DomainError) -> dict[str, Any]:
     return {
-        "kind": error.kind, "code": error.code, "message": error.message, "retryable": error.retryable,
+        "kind": error.kind,
+        "code": error.code,
+        "message": recordable(error.message, 5000),
+        "retryable": error.retryable,
         "place": error.place,
-    }  # fmt: skip
+    }

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from deedbook.format import canonical
+from deedbook.format.errors import IntakeError
+
 if TYPE_CHECKING:
     from .scratch import Scratch
     from .target import Target
@@ -50,8 +53,8 @@ class Rival:
             out, error = self._process.communicate()
         said: dict[str, Any] = {}
         for line in out.splitlines():
-            with suppress(ValueError):
-                said |= json.loads(line)
+            with suppress(IntakeError):
+                said |= canonical.parse(line)
         if self._process.returncode != -signal.SIGKILL:
             said.pop("killed", None)
         return RivalReport(**said, error=error.decode(errors="replace")[-500:])

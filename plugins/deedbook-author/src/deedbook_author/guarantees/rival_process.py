@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.kernel import open_kernel
@@ -18,7 +19,7 @@ from .target import Opened
 
 def main() -> None:
     """Do the task in the first argument; write the report as lines of JSON."""
-    task = json.loads(sys.argv[1])
+    task = canonical.parse(sys.argv[1])
     if "locked" in task:
         _tell(refusal=_try_to_write(Path(task["locked"])))
     if task["silence"]:

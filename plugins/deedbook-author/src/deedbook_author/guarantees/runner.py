@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.format.errors import DeedbookError, describe
+from deedbook.format.errors import DeedbookError, describe, recordable
 from deedbook.plugins.plugins import Catalogue, discover
 
 from . import approvals, decisions, records, starts, values
@@ -64,7 +64,7 @@ class Examination:
         }
 
     @classmethod
-    def from_json(cls, said: Any) -> "Examination":
+    def restore(cls, said: Any) -> "Examination":
         """Return the examination that `as_json` gave."""
         original = said["original"]
         return cls(
@@ -111,7 +111,7 @@ def _run(attack: Attack, target: Target) -> AttackResult:
     begun = time.perf_counter()
     status, found, change = _outcome(attack, target)
     return AttackResult(
-        id=attack.id, promise=attack.promise, status=status, found=found, change=change,
+        id=attack.id, promise=attack.promise, status=status, found=recordable(found), change=change,
         seconds=time.perf_counter() - begun,
     )  # fmt: skip
 

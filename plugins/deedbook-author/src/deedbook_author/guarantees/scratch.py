@@ -17,6 +17,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.approvals.keys import KeyRing
+from deedbook.format import canonical
 from deedbook.format.files import Folder
 from deedbook.format.notes import SigningKey
 from deedbook.plugins.plugins import Catalogue
@@ -115,7 +116,7 @@ class Scratch:
     def edit(self, change: Edit) -> None:
         """Change the settings in ``deedbook.yaml``; it is written as JSON, which is YAML."""
         with Folder.at(self.root) as folder:
-            settings: dict[str, Any] = json.loads(json.dumps(load_yaml(folder, SETTINGS).value))
+            settings: dict[str, Any] = canonical.decode(canonical.encode(load_yaml(folder, SETTINGS).value))
         change(settings)
         (self.root / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
 

@@ -11,6 +11,7 @@ import attrs
 
 from deedbook.charter.locks import lock
 from deedbook.charter.store import Store
+from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
@@ -43,7 +44,7 @@ def _forge_charter(target: Target) -> str:
     charters = copy.state / "charters"
     (charters / forged.digest).mkdir()
     (charters / forged.digest / "charter.json").write_bytes(forged.raw)
-    told = json.loads((charters / "current.json").read_bytes())
+    told = canonical.parse((charters / "current.json").read_bytes())
     (charters / "current.json").write_text(json.dumps({**told, "charter": forged.digest}), encoding="utf-8")
     found = _start(target, copy)
     expect(found.digest == right.digest, "a start took a charter from the state folder that it had not compiled")
