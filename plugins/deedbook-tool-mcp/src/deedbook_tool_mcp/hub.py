@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .peers import Peer
 
 CLOSING_SECONDS: Final = 5.0
 
@@ -30,6 +31,16 @@ class ConnectionPool:
                 self._connections[name] = make()
             return self._connections[name]
 
+    def get_peer_connection(self, name: str, peer: "Peer", make: "Callable[[], Connection]") -> "Connection":
+        """Return the connection of that name for *peer*, which closes when the peer is gone."""
+        own = f"{peer.id} {name}"
+        with self._lock:
+            is_new = own not in self._connections
+        connection = self.get_connection(own, make)
+        if is_new:
+            peer.on_close(lambda: self._discard(own))
+        return connection
+
     def submit(self, work: Coroutine[Any, Any, Any]) -> "Future[Any]":
         """Run *work* on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self._get_loop())
@@ -46,6 +57,13 @@ class ConnectionPool:
             closing.result(CLOSING_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSING_SECONDS)
+
+    def _discard(self, name: str) -> None:
+        """Close the connection of that name, if it is open."""
+        with self._lock:
+            connection, loop = self._connections.pop(name, None), self._loop
+        if connection is not None and loop is not None:
+            asyncio.run_coroutine_threadsafe(connection.close(), loop)
 
     def _get_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
