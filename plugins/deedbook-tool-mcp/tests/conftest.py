@@ -7,8 +7,8 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
-from deedbook_tool_mcp.serving_server import build_server
-from deedbook_tool_mcp.serving_sessions import Connection, ConnectionSessions
+from deedbook_tool_mcp.serving.server import build_server
+from deedbook_tool_mcp.serving.sessions import Connection, ConnectionSessions
 
 
 class Served:

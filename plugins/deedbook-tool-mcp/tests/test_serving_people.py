@@ -17,7 +17,7 @@ from mcp_types import (
 from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
 from deedbook.format.errors import DeedbookError
-from deedbook_tool_mcp.serving_people import choose_contact
+from deedbook_tool_mcp.serving.people import choose_contact
 
 MODES = ("legacy", "2026-07-28")
 ERROR = "deedbook/error"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object, Secret
 
-from .peers import PEER, Peer
+from .client.peers import PEER, Peer
 from .requests import ELICIT, REQUESTS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from .connection import Connection
-    from .hub import ConnectionPool
+    from .client.connection import Connection
+    from .client.pool import ConnectionPool
 
 KEY: Final = "deedbook-tool-mcp"
 LISTING_SECONDS: Final = 120.0
@@ -154,7 +154,7 @@ class _Server:
 
     def find_connection(self, peer: Peer | None) -> "tuple[ConnectionPool, Connection]":
         """Return the pool and the connection for *peer*; without one, the connection that all calls share."""
-        from .hub import ConnectionPool  # noqa: PLC0415 - event loops are imported at the first call
+        from .client.pool import ConnectionPool  # noqa: PLC0415 - event loops are imported at the first call
 
         if peer is not None:
             pool = self._host.share(KEY, ConnectionPool)
@@ -166,7 +166,7 @@ class _Server:
             return self._shared
 
     def _build_connection(self, peer: Peer | None) -> "Connection":
-        from .connection import Connection  # noqa: PLC0415 - as above
+        from .client.connection import Connection  # noqa: PLC0415 - as above
 
         return Connection(self._settings, self._secrets, self._host, peer)
 

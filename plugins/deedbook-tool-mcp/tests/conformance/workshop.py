@@ -12,7 +12,7 @@ from typing import Any
 
 from deedbook import Ctx, Failed, Json
 from deedbook_testing import Lab
-from deedbook_tool_mcp.serving_http import HttpAddress, serve_http
+from deedbook_tool_mcp.serving.http import HttpAddress, serve_http
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="

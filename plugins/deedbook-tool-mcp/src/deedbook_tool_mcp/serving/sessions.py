@@ -10,9 +10,9 @@ import attrs
 
 from deedbook import DomainError, Err, Kernel, Ok, Result, Session, SessionRefused
 
-from .serving_lanes import WorkerLoops
-from .serving_tools import ToolList
-from .serving_turns import record_event, show_progress
+from .lanes import WorkerLoops
+from .tools import ToolList
+from .turns import record_event, show_progress
 
 IDLE: Final = 1800.0
 """How many seconds without a call end the session of a connection whose end is not visible."""

@@ -33,7 +33,7 @@ def command(
     wait: float,
 ) -> int:  # fmt: skip
     """Show abilities as the tools of an MCP server, at standard input and output or over HTTP."""
-    from deedbook import open_kernel  # noqa: PLC0415 - help is quick
+    from deedbook import open_kernel
 
     if http is None and (tokens or hosts):
         raise click.UsageError("--token and --allow-host go with --http")
@@ -46,11 +46,11 @@ def command(
             for text in texts if kernel.active_charter.previous else ():
                 click.echo(f"charter {way}: {text}", err=True)
         if http is None:
-            from .serving_server import serve_stdio  # noqa: PLC0415 - the SDK takes its time
+            from deedbook_tool_mcp.serving.server import serve_stdio
 
             serve_stdio(kernel, client, wait, source, sink)
         else:
-            from .serving_http import HttpAddress, serve_http  # noqa: PLC0415 - as above
+            from deedbook_tool_mcp.serving.http import HttpAddress, serve_http
 
             serve_http(kernel, client, wait, HttpAddress.parse(http, tokens, hosts, kernel))
     return 0

@@ -8,8 +8,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
 from deedbook.contract import Failed, Secret
-
-from .messages import find_refusal_code
+from deedbook_tool_mcp.messages import find_refusal_code
 
 _MAX_TEXT: Final = 2000
 _ENVELOPE: Final = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})

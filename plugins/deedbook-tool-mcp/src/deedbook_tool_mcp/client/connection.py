@@ -20,11 +20,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
 from deedbook.contract import Failed, Host, Object, RunningProgram, Secret
+from deedbook_tool_mcp.messages import find_refusal_code
+from deedbook_tool_mcp.requests import find_offered
 
-from .messages import find_refusal_code
 from .peers import Peer
 from .pipes import Pipes
-from .requests import find_offered
 from .results import build_answer, build_result, find_refusal, is_about_call, mark_secrets
 from .web import open_streams
 

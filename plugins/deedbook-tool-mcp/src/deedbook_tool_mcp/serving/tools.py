@@ -8,7 +8,7 @@ from mcp_types import ListToolsResult, Tool, ToolAnnotations
 
 from deedbook import Object
 
-from .serving_names import index_by_tool_name
+from .names import index_by_tool_name
 
 PAGE: Final = 100
 """How many tools one page lists."""

@@ -29,12 +29,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deedbook import Kernel
+from deedbook_tool_mcp.messages import RefusedMessage, parse_message
 
-from .messages import RefusedMessage, parse_message
-from .serving_calls import Context
-from .serving_server import build_server, run_until_stopped
-from .serving_sessions import IDLE, Connection, ConnectionSessions
-from .serving_stdio import MAX_MESSAGE
+from .calls import Context
+from .server import build_server, run_until_stopped
+from .sessions import IDLE, Connection, ConnectionSessions
+from .stdio import MAX_MESSAGE
 
 PATH: Final = "/mcp"
 MAX_SESSIONS: Final = 256

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from deedbook import DomainError, Json, Object
 
-from .serving_tools import AbilityTool
+from .tools import AbilityTool
 
 ERROR: Final = "deedbook/error"
 """The key of the error in a result's ``_meta``: ``code``, ``message``, ``retryable``, ``approval``.

@@ -20,11 +20,11 @@ from mcp_types import (
 
 from deedbook import DeedbookError, DomainError, Err, Json, Object, Result, Session
 
-from . import serving_people as people
-from .serving_lanes import MAX_CALLS, CallCancelledError, WorkerCall
-from .serving_results import build_failure, build_result, build_unknown_tool, build_wrong_arguments
-from .serving_sessions import Connection, ConnectionSessions
-from .serving_turns import CURRENT, CallEnd, PendingApproval, RunningCall
+from . import people
+from .lanes import MAX_CALLS, CallCancelledError, WorkerCall
+from .results import build_failure, build_result, build_unknown_tool, build_wrong_arguments
+from .sessions import Connection, ConnectionSessions
+from .turns import CURRENT, CallEnd, PendingApproval, RunningCall
 
 Context = ServerRequestContext[Any, Any]
 _MISSING: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED"})

@@ -11,10 +11,10 @@ from mcp.server.lowlevel import Server
 
 from deedbook import Kernel
 
-from .serving_calls import Context, ToolService
-from .serving_sessions import Connection, ConnectionSessions
-from .serving_stdio import message_streams
-from .serving_tools import FRESH_MS
+from .calls import Context, ToolService
+from .sessions import Connection, ConnectionSessions
+from .stdio import message_streams
+from .tools import FRESH_MS
 
 NAME: Final = "deedbook"
 INSTRUCTIONS: Final = (
