@@ -4,8 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ class ConnectionPool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._connections: dict[str, Connection] = {}
+        self._closings: set[Future[None]] = set()
 
     def get_connection(self, name: str, make: "Callable[[], Connection]") -> "Connection":
         """Return the connection of that name; the first call makes it."""
@@ -53,8 +53,7 @@ class ConnectionPool:
         if loop is None or thread is None:
             return
         closing = asyncio.run_coroutine_threadsafe(_close_all(connections), loop)
-        with suppress(Exception):
-            closing.result(CLOSING_SECONDS)
+        wait([closing, *self._closings.copy()], CLOSING_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSING_SECONDS)
 
@@ -63,7 +62,9 @@ class ConnectionPool:
         with self._lock:
             connection, loop = self._connections.pop(name, None), self._loop
         if connection is not None and loop is not None:
-            asyncio.run_coroutine_threadsafe(connection.close(), loop)
+            closing = asyncio.run_coroutine_threadsafe(connection.close(), loop)
+            self._closings.add(closing)
+            closing.add_done_callback(self._closings.discard)
 
     def _get_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

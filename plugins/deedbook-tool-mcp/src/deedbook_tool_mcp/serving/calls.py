@@ -7,6 +7,7 @@ from typing import Final
 
 import anyio
 from mcp import MCPError
+from mcp.server.connection import allowed_log_levels
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -14,6 +15,7 @@ from mcp_types import (
     CallToolResult,
     InputRequiredResult,
     ListToolsResult,
+    LoggingMessageNotification,
     PaginatedRequestParams,
 )
 
@@ -26,7 +28,7 @@ from .peers import GatewayPeer, PeerTable
 from .results import build_failure, build_result, build_unknown_tool, build_wrong_arguments
 from .sessions import Connection, ConnectionSessions
 from .tools import ToolList
-from .turns import CURRENT, CallEnd, Context, Notice, PendingApproval, RunningCall
+from .turns import CURRENT, CallEnd, Context, LogMessage, PendingApproval, RunningCall
 
 _MISSING: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED"})
 
@@ -130,8 +132,8 @@ class _ProgressReporter:
         """Report every update until the call is over, then cancel an open question."""
         async with anyio.create_task_group() as questions:
             while not isinstance(update := await self._turn.next(), CallEnd):
-                if isinstance(update, Notice):
-                    await self._ctx.session.send_notification(update.notification, self._ctx.request_id)
+                if isinstance(update, LogMessage):
+                    await self._pass_on(update.notification)
                     continue
                 if isinstance(update, PendingApproval) and self._asks:
                     questions.start_soon(self._ask, update.request)
@@ -142,6 +144,11 @@ class _ProgressReporter:
                 )
                 await self._ctx.session.report_progress(*step)
             questions.cancel_scope.cancel()
+
+    async def _pass_on(self, message: LoggingMessageNotification) -> None:
+        """Pass a log message on, unless the client's revision sends none to this request."""
+        if message.params.level in allowed_log_levels(self._ctx.protocol_version, self._ctx.meta):
+            await self._ctx.session.send_notification(message, self._ctx.request_id)
 
     async def _ask(self, request: Object) -> None:
         """Ask the client's person; declining ends the call. If the client cannot ask, the call waits."""

@@ -59,9 +59,9 @@ class GatewayPeer:
 
     def notify(self, notification: ServerNotification) -> None:
         """Pass a notification to the client: a log message with the latest call in progress, all else by itself."""
-        calls = list(self._running) if isinstance(notification, LoggingMessageNotification) else []
-        if calls:
-            calls[-1].add_notice(notification)
+        calls = list(self._running)
+        if isinstance(notification, LoggingMessageNotification) and calls:
+            calls[-1].add_log_message(notification)
             return
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._post, notification)

@@ -63,10 +63,10 @@ class ConnectionSessions:
 
     async def open(self, connection: Connection) -> Result[Session]:
         """Do what `take` does, from the loop that serves."""
-        session: Result[Session] | None = self._take_open(connection)
+        session: Result[Session] | None = self.take_open(connection)
         return await anyio.to_thread.run_sync(self.take, connection) if session is None else session
 
-    def _take_open(self, connection: Connection) -> Ok[Session] | None:
+    def take_open(self, connection: Connection) -> Ok[Session] | None:
         """Do what `take` does if it needs no waiting: the session is open, and the lock is free."""
         if not self._lock.acquire(blocking=False):
             return None

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from mcp.server import ServerRequestContext
-from mcp_types import ServerNotification
+from mcp_types import LoggingMessageNotification
 
 from deedbook import Event, Json, Object
 
@@ -33,17 +33,17 @@ class PendingApproval(NamedTuple):
     request: Object
 
 
-class Notice(NamedTuple):
-    """A notification of the server behind the gateway, to pass on with the answer."""
+class LogMessage(NamedTuple):
+    """A log message of the server behind the gateway."""
 
-    notification: ServerNotification
+    notification: LoggingMessageNotification
 
 
 class CallEnd(NamedTuple):
     """The last update."""
 
 
-Update: TypeAlias = Progress | PendingApproval | Notice | CallEnd
+Update: TypeAlias = Progress | PendingApproval | LogMessage | CallEnd
 
 
 class RunningCall:
@@ -79,9 +79,9 @@ class RunningCall:
         """Receive progress from the handler."""
         self._post(lambda: self._progress(delta))
 
-    def add_notice(self, notification: ServerNotification) -> None:
-        """Receive a notification of the server behind the gateway."""
-        self._post(lambda: Notice(notification))
+    def add_log_message(self, notification: LoggingMessageNotification) -> None:
+        """Receive a log message of the server behind the gateway."""
+        self._post(lambda: LogMessage(notification))
 
     def record_event(self, event: Event) -> None:
         """Receive an event of the ledger."""
