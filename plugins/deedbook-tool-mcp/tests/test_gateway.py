@@ -98,7 +98,7 @@ def latest(place):
 
 def outcomes(events):
     """Return each call with its decision and its outcome; a call that is denied or unknown has no outcome."""
-    ended = {each.parent_span_id: each.type for each in events if each.type in ("tool.result", "tool.error")}
+    ended = {each.parent: each.type for each in events if each.type in ("tool.result", "tool.error")}
     made, decision = [], None
     for event in events:
         if event.type == "policy.check":
@@ -106,7 +106,7 @@ def outcomes(events):
         elif event.type in ("tool.call", "tool.denied"):
             name = event.payload.get("tool_name") or event.payload["name"]
             decided = decision[1] if decision and decision[0] == name else "none"
-            made.append((name, decided, ended.get(event.span_id)))
+            made.append((name, decided, ended.get(event.span)))
             decision = None
     return made
 
