@@ -1,7 +1,7 @@
 """The outcome of a call as MCP: a result, an error result, or an error of the protocol."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, TextContent
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from deedbook import DomainError, Json, Object
 
-from .serving_tools import AbilityTool
+from .tools import AbilityTool
 
 ERROR: Final = "deedbook/error"
 """The key of the error in a result's ``_meta``: ``code``, ``message``, ``retryable``, ``approval``.
@@ -34,10 +34,15 @@ def build_result(value: Json, tool: AbilityTool) -> CallToolResult:
 
 def build_failure(error: DomainError, *, approval: str = "", more: str = "") -> CallToolResult:
     """Return the error result for *error*: text for a model, and the same for a program."""
-    details = {"code": error.code, "message": str(error), "retryable": error.retryable}
-    details |= {"approval": approval} if approval else {}
     text = f"{error} [{error.code}]{more}"
+    details = describe_error(error, approval)
     return CallToolResult(content=[TextContent(text=text)], is_error=True, _meta={ERROR: details})
+
+
+def describe_error(error: DomainError, approval: str = "") -> dict[str, Any]:
+    """Return *error* for a program, with the id of the request that waits for a person."""
+    details = {"code": error.code, "message": str(error), "retryable": error.retryable}
+    return {**details, "approval": approval} if approval else details
 
 
 def build_unknown_tool(name: str) -> MCPError:

@@ -12,7 +12,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from .messages import RefusedMessage, build_refusal, read_message
+from deedbook_tool_mcp.messages import RefusedMessage, build_refusal, read_message
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """The maximum size of a message, in bytes."""

@@ -7,14 +7,15 @@ from typing import Any, Final
 
 import anyio
 from mcp.server import CacheHint
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 
-from deedbook import Kernel
-
-from .serving_calls import Context, ToolService
-from .serving_sessions import Connection, ConnectionSessions
-from .serving_stdio import message_streams
-from .serving_tools import FRESH_MS
+from .calls import CallService, ToolService
+from .requests import RequestService, find_methods
+from .sessions import Connection, ConnectionSessions
+from .stdio import message_streams
+from .tools import FRESH_MS
+from .turns import Context
 
 NAME: Final = "deedbook"
 INSTRUCTIONS: Final = (
@@ -28,22 +29,37 @@ _LOCAL: Final = "local"
 def build_server(
     sessions: ConnectionSessions, patience: float, find_connection: Callable[[Context], Connection]
 ) -> Server[Any]:
-    """Return the server for *sessions*; see `ToolService`."""
-    service = ToolService(sessions, patience, find_connection)
-    return Server(
-        NAME,
-        version=version("deedbook-tool-mcp"),
-        instructions=INSTRUCTIONS,
+    """Return the server for *sessions*; see `CallService`."""
+    calls = CallService(sessions, patience, find_connection)
+    service = ToolService(calls, sessions.tools)
+    about = sessions.document["servers"][sessions.upstream]["about"] if sessions.upstream else {}
+    server = _Server(
+        about.get("name") or sessions.upstream or NAME,
+        version=about.get("version") or version("deedbook-tool-mcp"),
+        instructions="\n\n".join(filter(None, (about.get("instructions"), INSTRUCTIONS))),
         cache_hints={"tools/list": CacheHint(FRESH_MS, "private")},
         get_tool_input_schema=sessions.tools.find_schema,
         on_list_tools=service.list_tools,
         on_call_tool=service.call_tool,
     )
+    if sessions.upstream:
+        RequestService(calls, sessions.upstream).register(server, find_methods(sessions))
+    return server
 
 
-def serve_stdio(kernel: Kernel, client: str, patience: float, source: Any, sink: Any) -> None:
+class _Server(Server[Any]):
+    """A server that announces changes of the lists of the server behind it; its own list of tools does not change."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **more: Any
+    ) -> InitializationOptions:
+        """Return how the server describes itself."""
+        given = notification_options or NotificationOptions(prompts_changed=True, resources_changed=True)
+        return super().create_initialization_options(given, *args, **more)
+
+
+def serve_stdio(sessions: ConnectionSessions, patience: float, source: Any, sink: Any) -> None:
     """Serve the client that writes to *source* and reads from *sink*, until it disconnects or a signal stops this."""
-    sessions = ConnectionSessions(kernel, client)
 
     async def serve() -> None:
         here = Connection(_LOCAL, "stdio")

@@ -1,6 +1,7 @@
 """An MCP server that does what a file says, byte by byte: `rogue.py PLAN`; what it hears goes to PLAN.log.
 
-The plan is read again for each message: ``tools`` is what it lists, ``do`` says for a tool how it behaves.
+The plan is read again for each message: ``tools`` is what it lists, ``do`` says for a tool, or for another request, how
+it behaves, ``can`` are more capabilities.
 """
 
 import itertools
@@ -84,7 +85,10 @@ def call(ident, name, args):
             method, params = ASKED[how]
             send({"id": "mine", "method": method, "params": params})
             answer = json.loads(sys.stdin.readline())
-            send({"id": ident, "result": text(json.dumps(answer["error"]))})
+            send({"id": ident, "result": text(json.dumps(answer.get("error") or answer["result"]))})
+        case {"notify": method, **rest}:
+            send({"method": method, "params": rest.get("params", {})})
+            send({"id": ident, "result": text("notified")})
         case _:
             send({"id": ident, "result": how})
 
@@ -98,13 +102,15 @@ def main():
             ident, method = message.get("id"), message.get("method")
             if method == "initialize":
                 about = {"name": "rogue", "version": plan().get("version", "1")}
-                can = {"tools": {"listChanged": True}}
+                can = {"tools": {"listChanged": True}, **plan().get("can", {})}
                 result = {"protocolVersion": "2025-11-25", "capabilities": can, "serverInfo": about}
                 send({"id": ident, "result": result})
             elif method == "tools/list":
                 send({"id": ident, "result": {"tools": plan()["tools"]}})
             elif method == "tools/call":
                 call(ident, message["params"]["name"], message["params"].get("arguments"))
+            elif method in plan().get("do", {}):
+                call(ident, method, message.get("params"))
             elif method and ident is not None:
                 send({"id": ident, "error": {"code": -32601, "message": f"{method} is unknown"}})
 

@@ -6,13 +6,14 @@ from threading import Lock
 from typing import Final, NamedTuple
 from uuid import uuid4
 
+import anyio
 import attrs
 
 from deedbook import DomainError, Err, Kernel, Ok, Result, Session, SessionRefused
 
-from .serving_lanes import WorkerLoops
-from .serving_tools import ToolList
-from .serving_turns import record_event, show_progress
+from .lanes import WorkerLoops
+from .tools import list_abilities, list_upstream_tools
+from .turns import record_event, show_progress
 
 IDLE: Final = 1800.0
 """How many seconds without a call end the session of a connection whose end is not visible."""
@@ -35,17 +36,35 @@ class _OpenSession:
 
 
 class ConnectionSessions:
-    """The sessions of one server for a *client* of *kernel*; calls run on *loops*."""
+    """The sessions of one server for a *client* of *kernel*; calls run on *loops*.
 
-    def __init__(self, kernel: Kernel, client: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    With *upstream*, the name of a server of the workspace, the server is the gateway in front of that one. *on_end* is
+    called with each connection that ends.
+    """
+
+    def __init__(
+        self, kernel: Kernel, client: str, upstream: str = "", *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._kernel, self._client, self._clock = kernel, client, clock
+        self.upstream = upstream
+        self.on_end: Callable[[Connection], None] = _do_nothing
         self._sessions: dict[Connection, _OpenSession] = {}
         self._lock = Lock()
         self._closed = False
         self.loops = WorkerLoops()
-        document = kernel.bindings.charter.document
+        self.document = document = kernel.bindings.charter.document
         names = kernel.client(client, via="mcp").scope.names
-        self.tools = ToolList(document, sorted(document["abilities"]) if names is None else names)
+        self.exposed = frozenset(document["abilities"] if names is None else names)
+        self.tools = (
+            list_upstream_tools(document, self.exposed, upstream)
+            if upstream
+            else list_abilities(document, self.exposed)
+        )
+
+    async def open(self, connection: Connection) -> Result[Session]:
+        """Do what `take` does, from the loop that serves."""
+        session: Result[Session] | None = self.take_open(connection)
+        return await anyio.to_thread.run_sync(self.take, connection) if session is None else session
 
     def take_open(self, connection: Connection) -> Ok[Session] | None:
         """Do what `take` does if it needs no waiting: the session is open, and the lock is free."""
@@ -85,6 +104,7 @@ class ConnectionSessions:
             session = self._sessions.pop(connection, None)
         if session is not None:
             session.session.end(ok=True, reason=reason)
+        self.on_end(connection)
 
     def end_idle(self, seconds: float = IDLE) -> None:
         """End every session without calls in progress or in the last *seconds*."""
@@ -113,3 +133,7 @@ class ConnectionSessions:
             return problem.refusal
         session.ledger.subscribe(record_event)
         return Ok(session)
+
+
+def _do_nothing(_connection: Connection) -> None:
+    """Stand for the listener that nobody has set."""

@@ -13,7 +13,8 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from .messages import RefusedMessage, build_refusal, find_id, parse_message
+from deedbook_tool_mcp.messages import RefusedMessage, build_refusal, find_id, parse_message
+
 from .pipes import MAX_MESSAGE
 
 CONNECTING: Final = 30.0

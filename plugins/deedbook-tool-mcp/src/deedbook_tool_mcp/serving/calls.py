@@ -1,13 +1,13 @@
-"""One tool call, from the protocol to the door and back; the client receives its progress."""
+"""One call, from the protocol to the door and back; the client receives its progress."""
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Final
+from contextlib import nullcontext, suppress
+from typing import Final
 
 import anyio
 from mcp import MCPError
-from mcp.server import ServerRequestContext
+from mcp.server.connection import allowed_log_levels
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -15,23 +15,26 @@ from mcp_types import (
     CallToolResult,
     InputRequiredResult,
     ListToolsResult,
+    LoggingMessageNotification,
     PaginatedRequestParams,
 )
 
 from deedbook import DeedbookError, DomainError, Err, Json, Object, Result, Session
+from deedbook_tool_mcp.client.peers import PEER
 
-from . import serving_people as people
-from .serving_lanes import MAX_CALLS, CallCancelledError, WorkerCall
-from .serving_results import build_failure, build_result, build_unknown_tool, build_wrong_arguments
-from .serving_sessions import Connection, ConnectionSessions
-from .serving_turns import CURRENT, CallEnd, PendingApproval, RunningCall
+from . import people
+from .lanes import MAX_CALLS, CallCancelledError, WorkerCall
+from .peers import GatewayPeer, PeerTable
+from .results import build_failure, build_result, build_unknown_tool, build_wrong_arguments
+from .sessions import Connection, ConnectionSessions
+from .tools import ToolList
+from .turns import CURRENT, CallEnd, Context, LogMessage, PendingApproval, RunningCall
 
-Context = ServerRequestContext[Any, Any]
 _MISSING: Final = frozenset({"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED"})
 
 
-class ToolService:
-    """Serves ``tools/list`` and ``tools/call`` for *sessions*; *find_connection* identifies the client.
+class CallService:
+    """Makes the calls of clients in their *sessions*; *find_connection* identifies the client.
 
     A call waits at most *patience* seconds for the decision of a person.
     """
@@ -39,50 +42,69 @@ class ToolService:
     def __init__(
         self, sessions: ConnectionSessions, patience: float, find_connection: Callable[[Context], Connection]
     ) -> None:
-        self._sessions, self._patience, self._find_connection = sessions, patience, find_connection
+        self.patience = patience
+        self._sessions, self._find_connection = sessions, find_connection
+        self._peers = PeerTable(sessions, patience) if sessions.upstream else None
         self._busy = anyio.Semaphore(MAX_CALLS)
+
+    async def call(
+        self, ctx: Context, running_call: RunningCall, args: Json, patience: float, *, asks: bool
+    ) -> Result[Json] | None:
+        """Make a call, report its progress, and return its result.
+
+        With *asks* the client's person is asked whether to wait for an approval; ``None`` if they declined.
+        """
+        connection = self._find_connection(ctx)
+        session = await self._sessions.open(connection)
+        if isinstance(session, Err):
+            return session
+        try:
+            peer = self._peers.find(connection, ctx) if self._peers else None
+            lane = WorkerCall(
+                lambda: _call(session.value, running_call, args, patience, peer), self._sessions.loops, self._busy
+            )
+            with peer.during(running_call, ctx) if peer else nullcontext():
+                reporter = _ProgressReporter(ctx, running_call, lane, asks=asks and patience > 0)
+                return await _run_with_progress(lane, running_call, reporter)
+        finally:
+            self._sessions.release(connection)
+
+
+async def _call(
+    session: Session, running_call: RunningCall, args: Json, patience: float, peer: GatewayPeer | None
+) -> Result[Json]:
+    """Make the call, on the worker's thread."""
+    CURRENT.set(running_call)
+    PEER.set(peer)
+    try:
+        return await session.acall(running_call.ability, args, wait=patience)
+    except DeedbookError as problem:
+        return Err(problem.error)
+
+
+class ToolService:
+    """Serves ``tools/list`` and ``tools/call`` for the list of *tools*; *calls* makes the calls."""
+
+    def __init__(self, calls: CallService, tools: ToolList) -> None:
+        self._calls, self._tools = calls, tools
 
     async def list_tools(self, _ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         """Answer ``tools/list``."""
-        page = self._sessions.tools.list_page(params.cursor if params else None)
+        page = self._tools.list_page(params.cursor if params else None)
         if page is None:
             raise MCPError(INVALID_PARAMS, "Invalid cursor: it is none that this server gave")
         return page
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         """Answer ``tools/call``."""
-        connection = self._find_connection(ctx)
-        session: Result[Session] | None = self._sessions.take_open(connection)
-        if session is None:
-            session = await anyio.to_thread.run_sync(self._sessions.take, connection)
-        if isinstance(session, Err):
-            return build_failure(session.error)
-        try:
-            serving = _ToolCall(self._sessions, self._patience, self._busy, session.value)
-            return await serving.answer(ctx, params)
-        finally:
-            self._sessions.release(connection)
-
-
-class _ToolCall:
-    """One call in progress."""
-
-    def __init__(self, sessions: ConnectionSessions, patience: float, busy: anyio.Semaphore, session: Session) -> None:
-        self._shelf, self._lanes = sessions.tools, sessions.loops
-        self._patience, self._busy, self._session = patience, busy, session
-
-    async def answer(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-        """Make the call, report its progress, and return its result."""
         contact = people.choose_contact(ctx.protocol_version, ctx.session.client_capabilities)
         is_repeated = contact == "round" and params.request_state is not None
         if is_repeated and not people.is_accepted((params.input_responses or {}).get(people.KEY)):
             return _build_declined(str(params.request_state))
-        tool = self._shelf.find(params.name)
-        running_call = RunningCall(self._shelf.find_ability(params.name))
-        patience = 0.0 if contact == "round" and not is_repeated else self._patience
-        lane = WorkerCall(lambda: self._call(running_call, params.arguments or {}, patience), self._lanes, self._busy)
-        asks = contact == "question" and patience > 0
-        result = await _run_with_progress(lane, running_call, _ProgressReporter(ctx, running_call, lane, asks=asks))
+        tool = self._tools.find(params.name)
+        running_call = RunningCall(self._tools.find_ability(params.name))
+        patience = 0.0 if contact == "round" and not is_repeated else self._calls.patience
+        result = await self._calls.call(ctx, running_call, params.arguments or {}, patience, asks=contact == "question")
         if result is None:
             return _build_declined(running_call.approval)
         if not isinstance(result, Err):
@@ -99,14 +121,6 @@ class _ToolCall:
             return people.build_round_trip(running_call.request)
         return _build_refusal(result.error, running_call, ctx.protocol_version)
 
-    async def _call(self, running_call: RunningCall, args: Json, patience: float) -> Result[Json]:
-        """Make the call, on the worker's thread."""
-        CURRENT.set(running_call)
-        try:
-            return await self._session.acall(running_call.ability, args, wait=patience)
-        except DeedbookError as problem:
-            return Err(problem.error)
-
 
 class _ProgressReporter:
     """Reports progress and pending approvals to a client; with *asks* it also asks the client's person."""
@@ -118,6 +132,9 @@ class _ProgressReporter:
         """Report every update until the call is over, then cancel an open question."""
         async with anyio.create_task_group() as questions:
             while not isinstance(update := await self._turn.next(), CallEnd):
+                if isinstance(update, LogMessage):
+                    await self._pass_on(update.notification)
+                    continue
                 if isinstance(update, PendingApproval) and self._asks:
                     questions.start_soon(self._ask, update.request)
                 step = (
@@ -127,6 +144,11 @@ class _ProgressReporter:
                 )
                 await self._ctx.session.report_progress(*step)
             questions.cancel_scope.cancel()
+
+    async def _pass_on(self, message: LoggingMessageNotification) -> None:
+        """Pass a log message on, unless the client's revision sends none to this request."""
+        if message.params.level in allowed_log_levels(self._ctx.protocol_version, self._ctx.meta):
+            await self._ctx.session.send_notification(message, self._ctx.request_id)
 
     async def _ask(self, request: Object) -> None:
         """Ask the client's person; declining ends the call. If the client cannot ask, the call waits."""

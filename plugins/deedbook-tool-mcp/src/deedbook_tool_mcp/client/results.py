@@ -8,10 +8,11 @@ from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
 from deedbook.contract import Failed, Secret
-
-from .messages import find_refusal_code
+from deedbook_tool_mcp.messages import find_refusal_code
 
 _MAX_TEXT: Final = 2000
+_ENVELOPE: Final = frozenset({"_meta", "resultType", "ttlMs", "cacheScope"})
+"""Members of a result that concern its transport."""
 
 
 def build_result(found: Mapping[str, Any], what: str, secrets: Mapping[str, Secret]) -> dict[str, Any]:
@@ -19,19 +20,26 @@ def build_result(found: Mapping[str, Any], what: str, secrets: Mapping[str, Secr
 
     Values of *secrets* in the answer are replaced by their names.
     """
-    kind = found.get("resultType", "complete")
-    if kind == "input_required":
-        wanted = sorted({str(each.get("method")) for each in _list_requests(found)})
-        why = f"{what}: the server wants {', '.join(wanted) or 'more'} first, which is refused"
-        raise Failed("MCP_REQUEST_REFUSED", why)
-    if kind != "complete":
-        raise Failed("MCP_RESULT_INVALID", f"{what}: a result of the kind {str(kind)[:80]!r}", lost=True)
+    _check_kind(found, what)
     result = {key: found[key] for key in ("content", "structuredContent") if found.get(key) is not None}
-    marked: dict[str, Any] = _mark_secrets(result, {name: secret.reveal() for name, secret in secrets.items()})
+    marked: dict[str, Any] = mark_secrets(result, secrets)
     if found.get("isError"):
         texts = "; ".join(each["text"] for each in marked.get("content", ()) if isinstance(each.get("text"), str))
         raise Failed("MCP_TOOL_FAILED", f"{what} failed: {texts[:_MAX_TEXT] or 'it does not say why'}")
     return {"content": [], **marked}
+
+
+def build_answer(found: Mapping[str, Any], what: str, secrets: Mapping[str, Secret]) -> dict[str, Any]:
+    """Return the result of another request than a call of a tool, without its metadata; raises `Failed`."""
+    _check_kind(found, what)
+    answer = {key: value for key, value in found.items() if key not in _ENVELOPE and value is not None}
+    marked: dict[str, Any] = mark_secrets(answer, secrets)
+    return marked
+
+
+def mark_secrets(value: Any, secrets: Mapping[str, Secret]) -> Any:
+    """Return JSON *value* with the values of *secrets* replaced by their names."""
+    return _mark_values(value, {name: secret.reveal() for name, secret in secrets.items()})
 
 
 def find_refusal(problem: Exception, what: str, *, lost: bool) -> Failed | None:
@@ -53,12 +61,23 @@ def is_about_call(problem: Exception) -> bool:
     return is_call_error or find_refusal_code(problem) is not None
 
 
+def _check_kind(found: Mapping[str, Any], what: str) -> None:
+    """Raise `Failed` for a result that is not the final one."""
+    kind = found.get("resultType", "complete")
+    if kind == "input_required":
+        wanted = sorted({str(each.get("method")) for each in _list_requests(found)})
+        why = f"{what}: the server wants {', '.join(wanted) or 'more'} first, which is refused"
+        raise Failed("MCP_REQUEST_REFUSED", why)
+    if kind != "complete":
+        raise Failed("MCP_RESULT_INVALID", f"{what}: a result of the kind {str(kind)[:80]!r}", lost=True)
+
+
 def _list_requests(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     wanted = found.get("inputRequests")
     return [each for each in wanted.values() if isinstance(each, dict)] if isinstance(wanted, dict) else []
 
 
-def _mark_secrets(value: Any, secrets: Mapping[str, str]) -> Any:
+def _mark_values(value: Any, secrets: Mapping[str, str]) -> Any:
     if not secrets:
         return value
     if isinstance(value, str):
@@ -66,7 +85,7 @@ def _mark_secrets(value: Any, secrets: Mapping[str, str]) -> Any:
             value = value.replace(hidden, f"[secret:{name}]") if hidden else value
         return value
     if isinstance(value, list):
-        return [_mark_secrets(each, secrets) for each in value]
+        return [_mark_values(each, secrets) for each in value]
     if isinstance(value, dict):
-        return {_mark_secrets(key, secrets): _mark_secrets(each, secrets) for key, each in value.items()}
+        return {_mark_values(key, secrets): _mark_values(each, secrets) for key, each in value.items()}
     return value

@@ -29,12 +29,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deedbook import Kernel
+from deedbook_tool_mcp.messages import RefusedMessage, parse_message
 
-from .messages import RefusedMessage, parse_message
-from .serving_calls import Context
-from .serving_server import build_server, run_until_stopped
-from .serving_sessions import IDLE, Connection, ConnectionSessions
-from .serving_stdio import MAX_MESSAGE
+from .server import build_server, run_until_stopped
+from .sessions import IDLE, Connection, ConnectionSessions
+from .stdio import MAX_MESSAGE
+from .turns import Context
 
 PATH: Final = "/mcp"
 MAX_SESSIONS: Final = 256
@@ -92,9 +92,8 @@ class HttpAddress:
         return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
-def serve_http(kernel: Kernel, client: str, patience: float, address: HttpAddress) -> None:
+def serve_http(sessions: ConnectionSessions, patience: float, address: HttpAddress) -> None:
     """Serve clients until a signal stops the server."""
-    sessions = ConnectionSessions(kernel, client)
     listening = _listen(address)
     port = listening.getsockname()[1]
 

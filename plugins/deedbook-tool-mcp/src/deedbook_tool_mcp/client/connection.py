@@ -1,5 +1,7 @@
 """A connection to one MCP server: opened at the first call, shared by all calls, opened again after it broke.
 
+Each client of the gateway has a connection of its own, so that what the server sends besides answers has one receiver.
+
 The tools that a server lists are compared with the pinned ones when it is reached, when it announces a change of its
 list, and once a minute. A tool that differs is not called.
 """
@@ -7,21 +9,26 @@ list, and once a minute. A tool that differs is not called.
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import mcp_types as types
 from mcp import Client
+from mcp.client import ClientRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
 from deedbook.contract import Failed, Host, Object, RunningProgram, Secret
+from deedbook_tool_mcp.messages import find_refusal_code
+from deedbook_tool_mcp.requests import find_offered
 
-from .messages import find_refusal_code
+from .peers import Peer
 from .pipes import Pipes
-from .results import build_result, find_refusal, is_about_call
+from .results import build_answer, build_result, find_refusal, is_about_call, mark_secrets
 from .web import open_streams
+
+ShowProgress: TypeAlias = Callable[[float, float | None, str | None], None]
 
 START_SECONDS: Final = 120.0
 """Seconds that a server has to start and to list its tools; some are downloaded first."""
@@ -81,18 +88,28 @@ _VOLATILE: Final = ("_meta", "icons")
 
 
 class Connection:
-    """Connects to one server by its *settings* (``server``, and ``command`` or ``url``), with *secrets*."""
+    """Connects to one server by its *settings* (``server``, and ``command`` or ``url``), with *secrets*.
 
-    def __init__(self, settings: Mapping[str, Any], secrets: Mapping[str, Secret], host: Host) -> None:
+    With *peer*, it is the connection of that client of the gateway.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], secrets: Mapping[str, Secret], host: Host, peer: Peer | None = None
+    ) -> None:
         self.name: str = settings["server"]
-        self._settings, self._secrets, self._host = settings, secrets, host
+        self._settings, self._secrets, self._host, self._peer = settings, secrets, host, peer
         self._session: ServerSession | None = None
         self._starting: asyncio.Future[ServerSession] | None = None
         self._holder: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
-    async def call(self, tool: str, pinned: Object, args: Any, started: threading.Event) -> Any:
-        """Call *tool* if its listing equals *pinned*; set *started* when the request is sent; raises `Failed`."""
+    async def call(
+        self, tool: str, pinned: Object, args: Any, started: threading.Event, show: ShowProgress | None = None
+    ) -> Any:
+        """Call *tool* if its listing equals *pinned*; set *started* when the request is sent; raises `Failed`.
+
+        *show* gets the progress that the server reports.
+        """
         session = await self._get_session()
         try:
             await session.refresh_tools()
@@ -102,21 +119,46 @@ class Connection:
             ) from None
         self._refuse_changed(session, tool, pinned)
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=args))
+        found = await self._send(session, request, tool, started, show)
+        return build_result(found, f"{self.name}: {tool}", self._secrets)
+
+    async def request(
+        self, method: str, args: Mapping[str, Any], started: threading.Event, show: ShowProgress | None = None
+    ) -> Any:
+        """Send the request *method* with *args* and return its result; *started* and *show* are as in `call`."""
+        session = await self._get_session()
+        request = types.Request[dict[str, Any], str](method=method, params=dict(args))
+        found = await self._send(session, request, method, started, show)
+        return build_answer(found, f"{self.name}: {method}", self._secrets)
+
+    async def _send(
+        self, session: ServerSession, request: Any, what: str, started: threading.Event, show: ShowProgress | None
+    ) -> dict[str, Any]:
+        """Return the result of *request*; raises `Failed`."""
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            if show is not None:
+                show(progress, total, mark_secrets(message, self._secrets))
+
         started.set()
         try:
-            found = await session.client.session.send_request(request, RawResult)
-        except Exception as problem:  # noqa: BLE001 - as above; the tool may have been called
-            raise await self._request_error(session, problem, f"{self.name}: {tool}", lost=True) from None
-        return build_result(found.root, f"{self.name}: {tool}", self._secrets)
+            found = await session.client.session.send_request(request, RawResult, progress_callback=report)
+        except Exception as problem:  # noqa: BLE001 - for every exception of the SDK; the work may have been done
+            raise await self._request_error(session, problem, f"{self.name}: {what}", lost=True) from None
+        return found.root
 
     async def listing(self) -> dict[str, Any]:
         """Return how the server describes itself, and its tools by name; raises `Failed`."""
         session = await self._get_session()
-        info = session.client.server_info
+        client = session.client
+        capabilities = client.server_capabilities.model_dump(by_alias=True, exclude_none=True, mode="json")
+        info = client.server_info
         about = {
             "name": info.name if info else None,
             "version": info.version if info else None,
-            "protocol": session.client.protocol_version,
+            "protocol": client.protocol_version,
+            "requests": [*find_offered(capabilities, is_modern=client.protocol_version in MODERN_PROTOCOL_VERSIONS)],
+            **({"instructions": client.instructions} if client.instructions else {}),
         }
         return {"about": about, "tools": [session.tools[name] for name in sorted(session.tools)]}
 
@@ -173,7 +215,11 @@ class Connection:
         streams = pipes.streams() if pipes else open_streams(self._settings["url"], self._resolve_secrets("headers"))
         try:
             async with asyncio.timeout(START_SECONDS) as limit:
-                client = Client(streams, cache=None, client_info=_CLIENT_INFO, message_handler=self._on_message)
+                client = Client(
+                    streams, cache=None, client_info=_CLIENT_INFO, message_handler=self._on_message,
+                    mode=self._peer.mode if self._peer else "auto",
+                    elicitation_callback=self._on_question if self._peer and self._peer.elicits else None,
+                )  # fmt: skip
                 async with client:
                     session = ServerSession(client, pipes)
                     await session.refresh_tools(anew=True)
@@ -201,8 +247,26 @@ class Connection:
                 each.cancel()
 
     async def _on_message(self, message: Any) -> None:
-        if isinstance(message, types.ToolListChangedNotification) and self._session is not None:
-            self._session.is_stale = True
+        if isinstance(message, types.ToolListChangedNotification):
+            if self._session is not None:
+                self._session.is_stale = True
+        elif self._peer is not None and isinstance(message, _PASSED_ON):
+            params = message.params.model_dump(by_alias=True, exclude_none=True, mode="json") if message.params else {}
+            marked = mark_secrets({key: value for key, value in params.items() if key != "_meta"}, self._secrets)
+            self._peer.notify(type(message).model_validate({"method": message.method, "params": marked}))
+
+    async def _on_question(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> Any:
+        """Answer a question of the server to the client's person."""
+        del context  # it says nothing about the call that the question belongs to
+        assert self._peer is not None
+        if not isinstance(params, types.ElicitRequestFormParams):
+            return types.ErrorData(code=types.INVALID_REQUEST, message="only forms are passed on to the person")
+        asked = params.model_dump(by_alias=True, exclude_none=True, mode="json", exclude={"meta", "task"})
+        try:
+            answer = await asyncio.wrap_future(self._peer.elicit(mark_secrets(asked, self._secrets)))
+        except Failed as problem:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=f"the question is refused: {problem}")
+        return types.ElicitResult.model_validate(answer, by_name=False)
 
     async def _listen(self, session: ServerSession) -> None:
         """Listen for changes of the list; in the newer protocol only clients that ask receive them."""
@@ -271,6 +335,13 @@ class Connection:
     _process: RunningProgram | None = None
 
 
+_PASSED_ON: Final = (
+    types.LoggingMessageNotification,
+    types.PromptListChangedNotification,
+    types.ResourceListChangedNotification,
+    types.ResourceUpdatedNotification,
+)
+"""The notifications for the client of the gateway. Its list of tools is the pinned one, which does not change."""
 _CLIENT_INFO: Final = types.Implementation(name="deedbook", version="0.1.0")
 
 

@@ -7,8 +7,10 @@ import attrs
 from mcp_types import ListToolsResult, Tool, ToolAnnotations
 
 from deedbook import Object
+from deedbook_tool_mcp.listings import summary
+from deedbook_tool_mcp.requests import is_for_client
 
-from .serving_names import index_by_tool_name
+from .names import index_by_tool_name
 
 PAGE: Final = 100
 """How many tools one page lists."""
@@ -35,13 +37,13 @@ class AbilityTool:
 
 
 class ToolList:
-    """The tools for those *abilities* of a charter's *document* that a client may use."""
+    """Tools for a client by name; *known* has the ability of every name, also of those that the client may not use.
 
-    def __init__(self, document: Mapping[str, Any], abilities: Collection[str]) -> None:
-        self._known = index_by_tool_name(document["abilities"])
-        self._tools = {
-            name: _build_tool(name, ability, document) for name, ability in self._known.items() if ability in abilities
-        }
+    A name that is not known is no ability: with *unknown* before it, it cannot be one.
+    """
+
+    def __init__(self, known: Mapping[str, str], tools: Mapping[str, AbilityTool], unknown: str = "") -> None:
+        self._known, self._tools, self._unknown = known, tools, unknown
         self._names = {tool.ability: name for name, tool in self._tools.items()}
 
     def __iter__(self) -> Iterator[AbilityTool]:
@@ -52,9 +54,9 @@ class ToolList:
         return self._tools.get(name) or self._tools.get(self._names.get(name, ""))
 
     def find_ability(self, name: str) -> str:
-        """Return the ability behind the tool *name*, even if this client may not use it; else *name* itself."""
+        """Return the ability behind the tool *name*, even if this client may not use it; else a name for the record."""
         found = self.find(name)
-        return found.ability if found else self._known.get(name, name)
+        return found.ability if found else self._known.get(name, f"{self._unknown}{name}")
 
     def find_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the schema of the tool's arguments, if there is one."""
@@ -70,6 +72,28 @@ class ToolList:
         tools = [self._tools[name].tool for name in names[start : start + PAGE]]
         left = names[start + PAGE : start + PAGE + 1]
         return ListToolsResult(tools=tools, next_cursor=left[0] if left else None)
+
+
+def list_abilities(document: Mapping[str, Any], abilities: Collection[str]) -> ToolList:
+    """Return the tools for those *abilities* of a charter's *document* that a client may use.
+
+    What concerns one client's own connection to a server works only through the gateway, and is no tool.
+    """
+    known = index_by_tool_name(document["abilities"])
+    usable = {
+        name: ability
+        for name, ability in known.items()
+        if ability in abilities and not is_for_client(ability, document["abilities"][ability]["plugin"])
+    }
+    return ToolList(known, {name: _build_tool(name, ability, document) for name, ability in usable.items()})
+
+
+def list_upstream_tools(document: Mapping[str, Any], abilities: Collection[str], upstream: str) -> ToolList:
+    """Return the tools of the server *upstream* under their own names, as pinned, as far as they are in *abilities*."""
+    known = {tool: f"{upstream}/{tool}" for tool in document["servers"][upstream]["offers"]}
+    usable = {tool: ability for tool, ability in known.items() if ability in abilities}
+    tools = {tool: _build_upstream_tool(ability, document) for tool, ability in usable.items()}
+    return ToolList(known, tools, unknown=f"{upstream}: ")
 
 
 def build_annotations(effects: str, tags: Collection[str]) -> ToolAnnotations:
@@ -102,6 +126,25 @@ def _build_tool(name: str, ability: str, document: Mapping[str, Any]) -> Ability
         annotations=build_annotations(entry["effects"], entry["tags"]),
     )
     return AbilityTool(ability, tool, wraps, content)
+
+
+def _build_upstream_tool(ability: str, document: Mapping[str, Any]) -> AbilityTool:
+    """Return a tool as the server listed it; its annotations are what the workspace declares."""
+    entry = document["abilities"][ability]
+    pinned = entry["settings"]["pinned"]
+    server = entry["settings"]["server"]
+    is_own = entry["summary"] == summary(server, pinned)
+    annotations = build_annotations(entry["effects"], entry["tags"])
+    annotations.title = (pinned.get("annotations") or {}).get("title")
+    tool = Tool(
+        name=pinned["name"],
+        title=pinned.get("title"),
+        description=pinned.get("description") if is_own else entry["summary"],
+        input_schema=pinned["inputSchema"],
+        output_schema=pinned.get("outputSchema"),
+        annotations=annotations,
+    )
+    return AbilityTool(ability, tool, is_wrapped=False, is_content=True)
 
 
 def merge_schemas(plugin: Object, narrowed: Object | None) -> Object:

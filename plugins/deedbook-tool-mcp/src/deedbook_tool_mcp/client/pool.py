@@ -4,12 +4,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .connection import Connection
+    from .peers import Peer
 
 CLOSING_SECONDS: Final = 5.0
 
@@ -22,6 +22,7 @@ class ConnectionPool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._connections: dict[str, Connection] = {}
+        self._closings: set[Future[None]] = set()
 
     def get_connection(self, name: str, make: "Callable[[], Connection]") -> "Connection":
         """Return the connection of that name; the first call makes it."""
@@ -29,6 +30,16 @@ class ConnectionPool:
             if name not in self._connections:
                 self._connections[name] = make()
             return self._connections[name]
+
+    def get_peer_connection(self, name: str, peer: "Peer", make: "Callable[[], Connection]") -> "Connection":
+        """Return the connection of that name for *peer*, which closes when the peer is gone."""
+        own = f"{peer.id} {name}"
+        with self._lock:
+            is_new = own not in self._connections
+        connection = self.get_connection(own, make)
+        if is_new:
+            peer.on_close(lambda: self._discard(own))
+        return connection
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> "Future[Any]":
         """Run *work* on the loop."""
@@ -42,10 +53,18 @@ class ConnectionPool:
         if loop is None or thread is None:
             return
         closing = asyncio.run_coroutine_threadsafe(_close_all(connections), loop)
-        with suppress(Exception):
-            closing.result(CLOSING_SECONDS)
+        wait([closing, *self._closings.copy()], CLOSING_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSING_SECONDS)
+
+    def _discard(self, name: str) -> None:
+        """Close the connection of that name, if it is open."""
+        with self._lock:
+            connection, loop = self._connections.pop(name, None), self._loop
+        if connection is not None and loop is not None:
+            closing = asyncio.run_coroutine_threadsafe(connection.close(), loop)
+            self._closings.add(closing)
+            closing.add_done_callback(self._closings.discard)
 
     def _get_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

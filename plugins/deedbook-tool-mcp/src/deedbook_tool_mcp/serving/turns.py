@@ -7,10 +7,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from mcp.server import ServerRequestContext
+from mcp_types import LoggingMessageNotification
 
 from deedbook import Event, Json, Object
 
+Context: TypeAlias = ServerRequestContext[Any, Any]
 MAX_UPDATES: Final = 256
 """How many updates may wait for the reader; further ones are dropped."""
 
@@ -29,8 +33,17 @@ class PendingApproval(NamedTuple):
     request: Object
 
 
+class LogMessage(NamedTuple):
+    """A log message of the server behind the gateway."""
+
+    notification: LoggingMessageNotification
+
+
 class CallEnd(NamedTuple):
     """The last update."""
+
+
+Update: TypeAlias = Progress | PendingApproval | LogMessage | CallEnd
 
 
 class RunningCall:
@@ -46,7 +59,7 @@ class RunningCall:
         self.on_first: Callable[[], object] = list
         self._has_updates = False
         self._loop = asyncio.get_running_loop()
-        self._updates: asyncio.Queue[Progress | PendingApproval | CallEnd] = asyncio.Queue()
+        self._updates: asyncio.Queue[Update] = asyncio.Queue()
         self._latest = -1.0
 
     @property
@@ -58,13 +71,17 @@ class RunningCall:
         """Add the last update; called on the loop that serves."""
         self._updates.put_nowait(CallEnd())
 
-    async def next(self) -> Progress | PendingApproval | CallEnd:
+    async def next(self) -> Update:
         """Wait for the next update."""
         return await self._updates.get()
 
     def show_progress(self, delta: Json) -> None:
         """Receive progress from the handler."""
         self._post(lambda: self._progress(delta))
+
+    def add_log_message(self, notification: LoggingMessageNotification) -> None:
+        """Receive a log message of the server behind the gateway."""
+        self._post(lambda: LogMessage(notification))
 
     def record_event(self, event: Event) -> None:
         """Receive an event of the ledger."""

@@ -14,8 +14,7 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 
 from deedbook.contract import Failed, RunningProgram
-
-from .messages import RefusedMessage, read_message
+from deedbook_tool_mcp.messages import RefusedMessage, read_message
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """The maximum size of one message, in bytes."""
