@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import aclosing
+from types import TracebackType
 from typing import Any
 
 import claude_agent_sdk
@@ -63,11 +64,12 @@ class GovernedClient(ClaudeSDKClient):
         super().__init__(options, transport)
         self._own, self._governance = options, governance
         self._run: Run | None = None
+        self._problem: BaseException | None = None
 
     async def connect(self, prompt: str | AsyncIterable[dict[str, Any]] | None = None) -> None:
         """Start the CLI with the governing hooks."""
-        self._end(None)
-        self._run = self._governance.begin()
+        self._end()
+        self._run, self._problem = self._governance.begin(), None
         self.options = self._run.govern(self._own)
         await super().connect(prompt)
 
@@ -77,23 +79,21 @@ class GovernedClient(ClaudeSDKClient):
             if self._run is not None:
                 self._run.read(message)
             yield message
-            if self._run is not None:
-                self._run.check()
 
-    async def __aexit__(self, kind: Any, problem: BaseException | None, traceback: Any) -> bool:
-        """Disconnect; calls that *problem* has interrupted are cancelled."""
-        try:
-            return bool(await super().__aexit__(kind, problem, traceback))
-        finally:
-            self._end(problem)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Disconnect; *problem* may have cancelled the calls that are still open."""
+        self._problem = problem
+        return await super().__aexit__(kind, problem, traceback)
 
     async def disconnect(self) -> None:
         """Stop the CLI."""
         try:
             await super().disconnect()
         finally:
-            self._end(None)
+            self._end()
 
-    def _end(self, problem: BaseException | None) -> None:
+    def _end(self) -> None:
         if self._run is not None:
-            self._run.end(problem)
+            self._run.end(self._problem)

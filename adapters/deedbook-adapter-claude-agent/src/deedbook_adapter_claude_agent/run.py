@@ -16,9 +16,10 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
+from deedbook.format.errors import BindingError, fault
 from deedbook_guard import CallDenied, Conversation, Permit, ResultWithheld, completions
 
-from .arguments import keep_arguments
+from .options import ask_hooks, keep_arguments
 from .outputs import blank, has_form_of
 
 _PATIENCE: Final = 24 * 3600.0
@@ -36,8 +37,11 @@ class Run:
         self._fault: Exception | None = None
 
     def govern(self, options: ClaudeAgentOptions) -> ClaudeAgentOptions:
-        """Return *options* with the hooks of this run; other hooks may no longer change arguments."""
-        options = keep_arguments(options)
+        """Return *options* with the hooks of this run; other hooks may no longer change arguments.
+
+        Raises `BindingError` for options under which the CLI would not ask the hooks.
+        """
+        options = keep_arguments(ask_hooks(options))
         hooks: dict[Any, list[HookMatcher]] = dict(options.hooks or {})
         ours = {"PreToolUse": self._before, "PostToolUse": self._after, "PostToolUseFailure": self._fail}
         for event, callback in ours.items():
@@ -51,7 +55,8 @@ class Run:
         try:
             return await self._judge(given, given["tool_use_id"])
         except Exception as problem:  # noqa: BLE001 - whatever fails here is no permission
-            return {**_decision("deny", str(problem)), **self._stop(problem)}
+            stop = self._stop(problem)
+            return {**_decision("deny", stop["stopReason"]), **stop}
 
     async def _after(self, given: Any, tool_use_id: str | None, context: Any) -> Any:
         try:
@@ -107,10 +112,13 @@ class Run:
     def _take(self, given: Any) -> Permit:
         permit = self._open.pop(given["tool_use_id"], None)
         if permit is None:
-            about = {"tool": given["tool_name"], "tool_use_id": given["tool_use_id"]}
-            self._conversation.note("UngovernedCall", about)
-            raise RuntimeError(f"{about['tool']} ran without a decision")
+            raise self._ungoverned(given["tool_name"], given["tool_use_id"])
         return permit
+
+    def _ungoverned(self, tool: str, tool_use_id: str) -> BindingError:
+        """Record a call that ran without a decision; return the exception that ends the run."""
+        self._conversation.note("UngovernedCall", {"tool": tool, "tool_use_id": tool_use_id})
+        return BindingError(fault("BINDING_INVALID", f"{tool} ran without a decision: the CLI did not ask the hooks"))
 
     def _stop(self, problem: Exception) -> dict[str, Any]:
         self._fault = self._fault or problem
@@ -124,7 +132,10 @@ class Run:
             raise self._fault
 
     def read(self, message: Message) -> None:
-        """Record what only the messages show: calls that did not run, tools of the provider, and the usage."""
+        """Record what only the messages show: calls that did not run, tools of the provider, and the usage.
+
+        Raises the exception that ended the run, and `BindingError` for a call that ran without a decision.
+        """
         self.check()
         if isinstance(message, AssistantMessage):
             for block in message.content:
@@ -156,7 +167,7 @@ class Run:
             problem = ClaudeSDKError(completions.text_of(result.content))
             self._conversation.fail(permit, problem, cancelled=True)
         elif name and not result.is_error and result.tool_use_id not in self._asked:
-            self._conversation.note("UngovernedCall", {"tool": name, "tool_use_id": result.tool_use_id})
+            raise self._ungoverned(name, result.tool_use_id)
         self._asked.discard(result.tool_use_id)
 
 
