@@ -23,6 +23,7 @@ from claude_agent_sdk import (
 )
 from click.testing import CliRunner
 from deedbook_adapter_claude_agent import govern
+from deedbook_adapter_claude_agent.run import Run
 
 from deedbook import guard
 from deedbook.cli.common import GlobalOptions
@@ -477,6 +478,48 @@ def test_bare_mode_is_switched_off(place, begin, tools, monkeypatch, where):
     asyncio.run(agent.run(**changed))
     assert tools.done == []
     assert calls(governed) == [("tool.denied", None)]
+
+
+@pytest.mark.parametrize("decision", ["allow", "ask"])
+@pytest.mark.parametrize("pause", [False, True])
+def test_other_hook_cannot_lift_a_decision(place, begin, tools, decision, pause):
+    governed = place("ask")
+
+    async def decide(given, tool_use_id, context):
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": decision}}
+
+    async def allow(name, args, context):
+        return PermissionResultAllow()
+
+    hooks = {"PreToolUse": [HookMatcher(hooks=[decide])]}
+    agent = begin(governed, [SEND], tools.given(), pause=pause, hooks=hooks, can_use_tool=allow, allowed_tools=[])
+    asyncio.run(agent.run())
+    assert tools.done == []
+    assert calls(governed) == [("tool.denied", None)]
+
+
+def test_hook_that_crashes_blocks_the_call(place, begin, tools, monkeypatch):
+    """By default the SDK runs the tool if a hook fails."""
+
+    async def crash(*_args):
+        raise RuntimeError("the hook crashed")
+
+    monkeypatch.setattr(Run, "_before", crash)
+    assert "blocking" in told(asyncio.run(begin(place(), [SEND], tools.given()).run()))
+    assert tools.done == []
+
+
+def test_gate_that_never_answers_blocks_the_call(place, begin, tools, monkeypatch):
+    governed = place()
+
+    async def hang(*_args):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("deedbook_adapter_claude_agent.run._PATIENCE", 0.5)
+    monkeypatch.setattr(Conversation, "abefore", hang)
+    asyncio.run(begin(governed, [SEND], tools.given()).run())
+    assert tools.done == []
+    assert calls(governed) == []
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ class Guard:
         self._default: tuple[int, Conversation] | None = None
         self._lock = threading.RLock()
         open_client(OPEN.kernel(root, profile), agent)
-        OPEN.remember(self)
 
     def conversation(self, purpose: str = "") -> Conversation:
         """Begin a conversation: a session of its own. Use it with ``with``, or end it."""
@@ -49,6 +48,7 @@ class Guard:
             said["policy"] = NO_POLICY
         unknown = str(document["clients"][self.agent]["unknown_tools"])
         begun = Conversation(session, self.agent, unknown=unknown)
+        OPEN.remember(begun)
         begun.note("Conversation", said)
         with self._lock:
             self._conversations = {each for each in self._conversations if not each.session.ended} | {begun}
