@@ -28,7 +28,7 @@ from deedbook_adapter_agent_hooks import govern
 from deedbook_adapter_agent_hooks.session import HookSession
 
 from deedbook import guard
-from deedbook.call.session import Session
+from deedbook.sessions.session import Session
 from deedbook.cli.common import GlobalOptions
 from deedbook.cli.program import program
 from deedbook.format.errors import BindingError

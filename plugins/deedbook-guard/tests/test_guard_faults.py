@@ -11,7 +11,7 @@ from threading import Lock
 import pytest
 from commandline import Place
 
-from deedbook.call.session import Session
+from deedbook.sessions.session import Session
 from deedbook.format.errors import BindingError, DeedbookError
 from deedbook.format.reader import read
 from deedbook_guard import CallDenied, check_framework, guard

@@ -203,8 +203,7 @@ class Conversation:
         """Return the answer to record; a note says which counts of its usage are estimated."""
         answer, estimated = estimate_usage(permit.args, dict(response))
         if estimated:
-            said = {"event": "UsageEstimated", "agent": self._agent, "said": {"counts": estimated}}
-            self.session.note("bridge.told", "agent", said, cause=permit.ticket.span)
+            self.note("UsageEstimated", {"counts": estimated}, permit)
         return recorded_result(answer)  # type: ignore[no-any-return]
 
     # --- the parts of a call ------------------------------------------------------------------------------------------
@@ -253,9 +252,13 @@ class Conversation:
         lost = fault("OUTCOME_UNKNOWN", f"{permit.ticket.bound.id} was begun and its outcome is not known: {why}")
         self.session.after(permit.ticket, Outcome("unknown", error=lost))
 
-    def note(self, event: str, said: Mapping[str, Any]) -> None:
-        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``)."""
-        self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})
+    def note(self, event: str, said: Mapping[str, Any], permit: Permit | None = None) -> None:
+        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``).
+
+        With *permit* it is an event of that call.
+        """
+        told = {"agent": self._agent, "event": event, "said": recorded_result(said)}
+        self.session.note("bridge.told", "agent", told, cause=permit.ticket.span if permit else None)
 
     def declared_effects(self, name: str) -> str | None:
         """Return the effects of the tool *name* as the workspace declares them; ``None`` if it does not."""
