@@ -3,5 +3,15 @@
 from .conversation import CallDenied, Conversation, Permit, ResultWithheld
 from .frameworks import check_framework
 from .guard import Guard, guard
+from .subclassing import govern_object
 
-__all__ = ["CallDenied", "Conversation", "Guard", "Permit", "ResultWithheld", "check_framework", "guard"]
+__all__ = [
+    "CallDenied",
+    "Conversation",
+    "Guard",
+    "Permit",
+    "ResultWithheld",
+    "check_framework",
+    "govern_object",
+    "guard",
+]
