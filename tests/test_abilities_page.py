@@ -4,9 +4,10 @@ import re
 
 import pytest
 from commandline import Place
-from test_docs import DOCS, blocks
+from test_docs import DOCS
 
 from deedbook.plugins.plugins import discover, load
+from deedbook_testing.pages import blocks
 
 PAGE = DOCS / "abilities.md"
 SHOWN = [block for block in blocks(PAGE) if block.language == "yaml"]

@@ -1,22 +1,17 @@
 """What the documents claim is so: commands print what they show, names exist, links lead somewhere, nothing is missing.
 
-In a console block `…` stands for what was left out: alone on a line for any lines, else for the rest of its line. Ids,
-hashes and times may differ. An id that a block prints is the id that later commands mean.
+`deedbook_testing.pages` says what a console block may leave out.
 """
 
 import ast
 import importlib
 import importlib.util
-import os
 import re
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from shutil import copy, copytree
 
-import attrs
 import forked
 import packing
 import pytest
@@ -34,11 +29,12 @@ from deedbook.format.errors import CODES
 from deedbook.format.families import CATALOGUE
 from deedbook.plugins.groups import GROUPS
 from deedbook_author.starter import STARTER
+from deedbook_testing.pages import Shell, blocks, find_blocks, steps
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-PAGES = [README, ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
 EXAMPLES = sorted(ROOT.glob("examples/**/README.md"))
 """Their blocks are run by a test of their own."""
 PLAYED = [
@@ -61,7 +57,7 @@ NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 OWN = [
     *NEEDS, DOCS / "agents.md", DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "guard.md",
     DOCS / "hooks.md", DOCS / "pipelines.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md",
-    DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
+    DOCS / "first-hour.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
     DOCS / "witness.md", DOCS / "workflows.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
@@ -74,24 +70,6 @@ CONTRACT = (DOCS / "contract.md").read_text(encoding="utf-8")
 
 def named(path):
     return str(path.relative_to(ROOT))
-
-
-@attrs.frozen
-class Block:
-    """A fenced block: its language, and its text."""
-
-    language: str
-    text: str
-
-    @property
-    def first(self):
-        return self.text.partition("\n")[0]
-
-
-def blocks(path):
-    """Return the fenced blocks of a page, in order."""
-    text = path.read_text(encoding="utf-8")
-    return [Block(*found) for found in re.findall(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
 def prose(path):
@@ -345,17 +323,6 @@ def test_every_event_and_group_is_in_the_readme_or_the_docs():
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
-def steps(block):
-    """Return the commands of a console block, each with the output shown for it."""
-    found = []
-    for line in block.text.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], []))
-        else:
-            found[-1][1].append(line)
-    return found
-
-
 def test_readme_is_short():
     assert len(README.read_text(encoding="utf-8").splitlines()) < 200
 
@@ -372,75 +339,9 @@ def test_readme_commands_are_those_of_continuous_integration():
     assert script[-1] == tests[-1]
 
 
-MASKS = (
-    (re.compile(r"\b[0-9a-f]{64}\b"), "<hash>"),
-    (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
-    (re.compile(r"charter [0-9a-f]{12}\b"), "charter <hash>"),
-    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"), "<time>"),
-    (re.compile(r"\b[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}\b"), "<time>"),
-)
-
-
-def masked(line):
-    for pattern, name in MASKS:
-        line = pattern.sub(name, line)
-    return line.rstrip()
-
-
-def as_pattern(shown):
-    """Return the regular expression for what a console block shows."""
-    parts = []
-    for line in shown:
-        if line == "…":
-            parts.append(r"(?:.*\n)*?")
-        else:
-            parts.append(re.escape(masked(line.removesuffix("…"))) + (".*" if line.endswith("…") else "") + r"\n")
-    return "".join(parts)
-
-
-class Shell:
-    """Runs the commands of a page in *folder*, one after the other, with this Python's `deedbook`."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.meant = {}
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEEDBOOK_", "PYTHON"))}
-        path = f"{forked.commands()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self.env = {**kept, "PATH": path, "LC_ALL": "C.UTF-8"}
-        self.env["XDG_CONFIG_HOME"] = str(folder.with_name(f"{folder.name}-config"))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, failed, *_):
-        """End what a page has started and did not come to end itself; after its end the ids may be others'."""
-        for place in self.folder.glob("*.pid") if failed else ():
-            with suppress(ProcessLookupError):
-                os.kill(int(place.read_text(encoding="utf-8")), signal.SIGTERM)
-
-    def check(self, block):
-        for command, shown in steps(block):
-            self.run(command, shown)
-
-    def run(self, command, shown):
-        """Run one command; ``NAME=$(command)`` sets a variable for the commands after it."""
-        if assigned := re.fullmatch(r"([A-Z]+)=\$\((.*)\)", command):
-            name, command = assigned.groups()
-            done = subprocess.run(
-                ["bash", "-c", command], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=60, check=True
-            )
-            self.env[name] = done.stdout.decode().strip()
-            return
-        command = re.sub(r".*\.venv/bin/(?=deedbook)", "", command)
-        for written, real in self.meant.items():
-            command = re.sub(rf"\b{written[:4]}[0-9a-f]*\b", real, command)
-        done = subprocess.run(  # noqa: PLW1510 - a denial has a status of its own
-            ["bash", "-c", f"exec 2>&1; {command}"], cwd=self.folder, env=self.env, stdout=subprocess.PIPE, timeout=180
-        )
-        said = done.stdout.decode().replace(self.env["XDG_CONFIG_HOME"], ".config")
-        assert re.fullmatch(as_pattern(shown), "".join(f"{masked(line)}\n" for line in said.splitlines())), said
-        ids = [re.findall(r"^session ([0-9a-f]{32})$", text, re.MULTILINE) for text in ("\n".join(shown), said)]
-        self.meant |= dict(zip(*ids, strict=False))
+def shell_in(folder):
+    """Return a shell whose `deedbook` starts fast."""
+    return Shell(folder, Path(forked.commands()))
 
 
 @pytest.fixture
@@ -461,39 +362,16 @@ def section_text(name):
 
 def section(name):
     """Return the blocks of one section of the README."""
-    text = section_text(name)
-    return [Block(*found) for found in re.findall(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    return find_blocks(section_text(name))
 
 
 def test_readme_shows_what_a_run_prints(tmp_path):
     for folder in (".system", "plugins/deedbook-author/src/deedbook_author/data/starter"):
         copytree(ROOT / folder, tmp_path / folder)
-    shell = Shell(tmp_path)
-    for block in [section("Two commands")[0], *section("What a run leaves")]:
+    shell = shell_in(tmp_path)
+    for block in [section("Two commands")[0], *section("What a run leaves"), *section("A denial, a schema violation")]:
         shell.check(block)
     assert shell.meant
-
-
-@pytest.fixture(scope="module")
-def first_hour(tmp_path_factory):
-    """Play the first hour in an empty folder and give the shell in its folder; what comes after it goes on there."""
-    begin, settings, *more = section("The first hour")
-    (program,) = (block for block in more if block.language == "python")
-    (make, shown), *rest = steps(begin)
-    place = tmp_path_factory.mktemp("hour")
-    above = Shell(place)
-    above.run(make, shown)
-    shell = Shell(place / re.search(r"&& cd (\S+)", make)[1])
-    for command, said in rest:
-        shell.run(command, said)
-    save(settings, shell.folder)
-    (shell.folder / "agent.py").write_text(program.text, encoding="utf-8")
-    for block in more:
-        if block.language == "console":
-            shell.check(block)
-    prints = re.search(r"^ +# prints (.*)$", program.text, re.MULTILINE)
-    shell.run("python agent.py", [prints[1]])
-    return shell
 
 
 def save(block, folder):
@@ -501,45 +379,43 @@ def save(block, folder):
     (folder / re.fullmatch(r"# (\S+)", block.first)[1]).write_text(block.text, encoding="utf-8")
 
 
-def test_readme_first_hour_works_in_an_empty_folder(first_hour):
-    assert (first_hour.folder / "n.txt").read_text(encoding="utf-8") == "hi"
-
-
-def test_readme_first_hour_works_for_who_has_a_key_of_that_name_and_another_request(tmp_path):
-    begin, settings, *more = section("The first hour")
-    (make, _), (keys, shown) = steps(begin)
-    shell = Shell(tmp_path)
-    shell.run(make, ["…"])
+def test_first_hour_works_for_a_person_who_has_a_key_of_that_name_and_another_request(tmp_path):
+    settings, _ = (block for block in blocks(DOCS / "first-hour.md") if block.language != "console")
+    commands = [
+        step for block in blocks(DOCS / "first-hour.md") if block.language == "console" for step in steps(block)
+    ]
+    (tmp_path / ".system").mkdir()
+    save(settings, tmp_path)
+    shell = shell_in(tmp_path)
     shell.run("deedbook keys new ada", ["…"])
-    shell.folder /= "first-hour"
+    (keys, shown), *rest = commands
     shell.run(keys, shown)
-    save(settings, shell.folder)
     shell.run("deedbook call note path=m.txt text=hi expected_hash= who=me why=before", ["…"])
-    for block in more:
-        if "approvals" in block.text and block.language == "console":
-            for command, _ in steps(block):
-                shell.run(command, ["…"])
-    assert (shell.folder / "m.txt").exists()
+    for command, _ in rest:
+        if "approvals" in command:
+            shell.run(command, ["…"])
+    assert (tmp_path / "m.txt").exists()
 
 
-def test_readme_plugin_is_built_installed_and_called_in_the_folder_of_the_first_hour(first_hour, tmp_path_factory):
+def test_readme_plugin_is_built_installed_and_called_in_an_empty_folder(tmp_path, tmp_path_factory):
     code, project, ability, console = section("A plugin in 20 lines")
     assert len(code.text.splitlines()) <= 20
-    ((install, shown),) = steps(console)
-    (make,) = re.findall(r"`(mkdir [^`]*)`", section_text("A plugin in 20 lines"))
-    first_hour.run(make, [])
+    ((command, shown),) = steps(console)
+    (make,) = re.findall(r"`(deedbook init [^`]*)`", section_text("A plugin in 20 lines"))
+    shell = shell_in(tmp_path)
+    shell.run(make, ["…"])
     for block in (code, project, ability):
-        save(block, first_hour.folder)
-    folder, call = re.fullmatch(r"pip install -q \./(\S+) && (.*)", install).groups()
+        save(block, tmp_path)
+    prepare, folder, call = re.fullmatch(r"(.*); pip install -q \./(\S+) && (.*)", command).groups()
     target = tmp_path_factory.mktemp("site")
-    packing.unpack(packing.wheel(first_hour.folder / folder), target)
-    first_hour.env["PYTHONPATH"] = str(target)
-    first_hour.run(call, shown)
+    packing.unpack(packing.wheel(tmp_path / folder), target)
+    shell.env["PYTHONPATH"] = str(target)
+    shell.run(f"{prepare}; {call}", shown)
 
 
 @pytest.mark.parametrize("page", PLAYED, ids=named)
 def test_page_shows_what_its_commands_print(workspace, page):
-    shell = Shell(workspace)
+    shell = shell_in(workspace)
     for block in blocks(page):
         name = re.fullmatch(r"# ([a-z]+\.(?:py|yaml))", block.first)
         if name:
@@ -562,7 +438,7 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
             rest = block.text.partition("\n")[2]
             text = rest if rest.startswith("---\n") or block.language == "json" else block.text
             (tmp_path / place[1]).write_text(text, encoding="utf-8")
-    with Shell(tmp_path) as shell:
+    with shell_in(tmp_path) as shell:
         for block in blocks(page):
             if block.language == "console":
                 shell.check(block)

@@ -16,12 +16,13 @@ from typing import Any
 import attrs
 import pytest
 from commandline import ROOT, SCHEMAS, Place
-from test_docs import Shell, blocks, steps
+from test_docs import shell_in
 
 from deedbook.contract import Event
 from deedbook.format.reader import read
 from deedbook_audit.verify import verify_file
 from deedbook_flow_swe.commands import tasks
+from deedbook_testing.pages import blocks, steps
 
 EXAMPLE = ROOT / "examples/swe"
 TASK = "task-2026-001"
@@ -80,7 +81,7 @@ def play(folder: Path) -> None:
     copytree(EXAMPLE, project)
     snapshots.mkdir()
     commands.mkdir()
-    with Shell(project) as shell:
+    with shell_in(project) as shell:
         given = {
             "python": sys.executable, "tests": str(Path(__file__).parent), "snapshots": str(snapshots),
             "command": which("deedbook", path=shell.env["PATH"]),

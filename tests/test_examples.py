@@ -8,9 +8,10 @@ import packing
 import pytest
 from cases import for_each
 from commandline import ROOT, SCHEMAS
-from test_docs import Shell, blocks, steps
+from test_docs import shell_in
 
 from deedbook_audit.verify import verify_file
+from deedbook_testing.pages import blocks, steps
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
 PLAYED = [path for path in EXAMPLES if path.name != "swe"]
@@ -22,14 +23,14 @@ NEEDS = {"mcp-git": "mcp-server-git", "review-diff": "bandit"}
 @pytest.mark.parametrize("example", PLAYED, ids=lambda path: path.name)
 def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
     program = NEEDS.get(example.name)
-    if program and not which(program, path=Shell(tmp_path).env["PATH"]):
+    if program and not which(program, path=shell_in(tmp_path).env["PATH"]):
         pytest.skip(f"{program} is not installed")
     project, site = tmp_path / "project", tmp_path / "site"
     copytree(example, project, ignore=ignore_patterns(".deedbook", "__pycache__", "*.lock", ".pytest_cache"))
     site.mkdir()
     commands = [step for block in blocks(example / "README.md") if block.language == "console" for step in steps(block)]
     assert len(commands) >= 3
-    with Shell(project) as shell:
+    with shell_in(project) as shell:
         shell.env |= {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
         for command, shown in commands:
             place = re.fullmatch(r"pip install -q \./(\S+)", command)

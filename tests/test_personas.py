@@ -6,6 +6,7 @@ from pathlib import Path
 
 import packing
 import pytest
+from agent_cards import SEED_CARD
 from commandline import Place
 
 from deedbook import Failed
@@ -25,24 +26,6 @@ state:
 
 budget:
   max_skills: 7
-"""
-
-
-SEED_CARD = """\
-identity: orion
-domain: backend-engineering
-
-capabilities:
-  - run_sql
-  - http_request
-  - read_file
-
-state:
-  skills: skills.md
-  goals: goals.md
-
-budget:
-  max_skills: 20
 """
 
 

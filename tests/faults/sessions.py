@@ -179,6 +179,11 @@ class Death(Disk):
 
 LEFT: Final = ("nothing", "half", "zeros")
 DIED: Final = 9
+"""The exit status of a process that died at its call."""
+ENDED: Final = 7
+"""The exit status of a process that ended well before its call."""
+BROKEN: Final = 1
+"""The exit status of a process that did neither."""
 
 
 # --- the sessions ---------------------------------------------------------------------------------------------------
@@ -260,6 +265,7 @@ class Cases:
 
     def __init__(self, path: Path, durability: str, *, log: bool = False) -> None:
         self._lab = workspace(path / "workspace", durability)
+        self._log = log
         self._first = self._lab.kernel()
         if log:
             first = self._first
@@ -308,24 +314,27 @@ class Cases:
     def dies(self, left: str, at: int) -> bool:
         """Let a process die, see what stands of it, and return whether it died.
 
-        The log writes when it has time for it, so a run may have a call less than the one that was counted.
+        The log writes when it has time for it, so a run may end before its call number *at*. It then has to end well.
         """
         shutil.rmtree(self._lab.state)
         shutil.copytree(self._made, self._lab.state)
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
+            code = BROKEN
             try:
-                with on(Death(left, at), lambda spans: os.write(writing, "".join(spans).encode())):
+                death = Death(left, at)
+                with on(death, lambda spans: os.write(writing, "".join(spans).encode())):
                     live(self._open())
+                code = ENDED if death.calls < at else BROKEN
             finally:
-                os._exit(0)
+                os._exit(code)
         os.close(writing)
         with os.fdopen(reading) as told:
             spans = told.read()
         _, status = os.waitpid(child, 0)
         ended = os.waitstatus_to_exitcode(status)
-        assert ended in (DIED, 0)
+        assert ended == DIED or (ended == ENDED and self._log)
         acknowledged = [spans[start : start + SPAN] for start in range(0, len(spans), SPAN)]
         self._recovers(f"death at call {at}, {left} written", acknowledged)
         return ended == DIED

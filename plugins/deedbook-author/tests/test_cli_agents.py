@@ -1,26 +1,11 @@
 """`deedbook agents find` and `agents lint`: what the cards say, without any persona."""
 
 import pytest
+from agent_cards import SEED_CARD
 from commandline import Place
 
 from deedbook_author.cards import estimate_tokens
 
-SEED_CARD = """\
-identity: orion
-domain: backend-engineering
-
-capabilities:
-  - run_sql
-  - http_request
-  - read_file
-
-state:
-  skills: skills.md
-  goals: goals.md
-
-budget:
-  max_skills: 20
-"""
 IRIS = (
     SEED_CARD.replace("orion", "iris").replace("backend-engineering", "Data analysis").replace("http_request", "echo")
 )

@@ -15,10 +15,11 @@ import attrs
 import packing
 import pytest
 from commandline import ROOT, Place
-from test_docs import blocks, definitions
+from test_docs import definitions
 
 from deedbook.plugins.groups import ENTRY_POINTS
 from deedbook_author.commands.parameters import KINDS
+from deedbook_testing.pages import blocks
 
 PAGES = ROOT / "docs" / "plugins"
 

@@ -87,7 +87,7 @@ def test_rework_with_a_note_reaches_the_phase_and_an_approval_ends_the_task(shop
     [ran] = shop.here("swe", "resume", "task-1", "--json", status=0).fits("output_swe_run_v1")["tasks"]
     assert ran["state"] == "COMPLETED"
     assert (shop.path / "tasks/task-1/check/CLEARED.md").exists()
-    assert "no task waits" in shop.here("swe", "run", status=0).out
+    assert "no task of the queue waits" in shop.here("swe", "run", status=0).out
 
 
 STOP = ("swe", "resume", "task-1", "--decision", "stop", "--note", "Not now.", "--as", "ada")

@@ -102,8 +102,8 @@ class PhaseRun:
 
     @property
     def violations(self) -> int:
-        """The calls that the contract does not allow, as the door recorded them, and at least those of the runner."""
-        return max(self.outside, self.denied + sum(block.by == "denied" for block in self.blocks))
+        """The calls that the contract does not allow. The door, the runner and the block each record the same one."""
+        return max(self.outside, self.denied, sum(block.by == "denied" for block in self.blocks))
 
     def is_faulty(self, choice: ModelChoice) -> bool:
         """Return whether the outputs for which a model was chosen were sent back."""

@@ -108,8 +108,10 @@ def find_or_create(agent: str, workspace: str | os.PathLike[str] | None, state: 
     place = Path(state) if state is not None else _user_state() / agent
     _create(agent, place)
     if OPEN.is_first(place.resolve()):
-        say = f"deedbook: no workspace here, so no policy is in force for {agent!r}; calls are recorded in {place}\n"
-        sys.stderr.write(say)
+        sys.stderr.write(
+            f"deedbook: no workspace here, so no policy is in force for {agent!r}; calls are recorded. "
+            f"See them with: deedbook -C {place} tree last\n"
+        )
     return place.resolve()
 
 

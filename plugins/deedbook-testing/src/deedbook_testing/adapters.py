@@ -4,6 +4,7 @@ An adapter's test module makes a class of `AdapterContract`, with the framework'
 """
 
 import asyncio
+import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -21,6 +22,7 @@ from deedbook.cli.program import program
 from deedbook.contract import Event
 from deedbook.format.reader import read
 from deedbook_guard import Conversation, Guard, guard
+from deedbook_testing.pages import Shell, blocks
 
 Turn: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 """The tool calls of one answer of the fake model: names and arguments. After the last turn it answers ``done``."""
@@ -340,6 +342,22 @@ class AdapterContract(ABC):
         found = [event for event in _events(opened[-1]) if event.type == "policy.check"]
         checks = [event for event in found if "crew/drop" in str(event.payload)]
         assert ["nothing is dropped" in str(event.payload) for event in checks] == [True]
+
+    # --- the page -----------------------------------------------------------------------------------------------------
+
+    def test_program_of_the_page_runs_in_an_empty_folder_and_leaves_a_session(self, tmp_path: Path) -> None:
+        """The page of the adapter, beside the folder of its tests, shows a whole program and what it records."""
+        page = Path(inspect.getfile(type(self))).parents[1] / "README.md"
+        home = tmp_path / "home"
+        home.mkdir()
+        shell = Shell(home)
+        shell.env |= {"HOME": str(home), "PYTHONWARNINGS": "ignore"}
+        shell.env.pop("XDG_STATE_HOME", None)
+        (home / "app.py").write_text(next(b.text for b in blocks(page) if b.first == "# app.py"), encoding="utf-8")
+        shown = [block for block in blocks(page) if block.language == "console"]
+        assert shown, f"{page} shows no commands"
+        for block in shown:
+            shell.check(block)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 

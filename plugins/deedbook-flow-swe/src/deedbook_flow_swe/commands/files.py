@@ -9,13 +9,13 @@ import click
 from deedbook.cli.common import GlobalOptions, json_option, profile_option
 from deedbook.cli.output import as_json, say, table
 from deedbook.format.terminal import plain
+from deedbook_flow_workflow.commands.file_list import print_files
 
 from .lookup import find_contract, find_definition, find_registry, find_workspace
 
 if TYPE_CHECKING:
     from deedbook_flow_swe.contract import Contract
     from deedbook_flow_swe.definition import Definition
-    from deedbook_flow_swe.registry.files import PipelineFile
 
 
 @click.command("list", short_help="List the files of pipelines.")
@@ -26,32 +26,8 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
     """List pipelines, contracts, routing policies and schemas: id, title, and the file that declares them."""
     registry = find_registry(find_workspace(options, profile))
     files = [] if registry is None else [file for axis in registry.files.values() for file in axis.values()]
-    if options.json:
-        as_json({"schema_version": "v1", "files": [_row(file) for file in files]})
-    elif files:
-        table((file.axis, file.id, _title(file), _where(file)) for file in files)
-    else:
-        say("there are no pipelines; add .system/swe/pipeline.yaml, or a pack that has one")
+    print_files(options, files, none="there are no pipelines; add .system/swe/pipeline.yaml, or a pack that has one")
     return 0
-
-
-def _row(file: "PipelineFile") -> dict[str, Any]:
-    return {
-        "axis": file.axis,
-        "id": file.id,
-        "title": _title(file),
-        "place": file.line,
-        "pack": file.pack,
-        "overrides": file.overrides,
-    }
-
-
-def _title(file: "PipelineFile") -> str:
-    return str(file.front.get("title") or file.front.get("objective") or file.front.get("description") or "")
-
-
-def _where(file: "PipelineFile") -> str:
-    return file.line if file.overrides is None else f"{file.line} (in place of the pack {file.overrides}'s)"
 
 
 @click.command("show", short_help="Show a pipeline, or one of its phases.")

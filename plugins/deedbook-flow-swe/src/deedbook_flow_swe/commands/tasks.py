@@ -1,6 +1,6 @@
 """Add tasks, run them, show where they stand, and go on with one: add, run, status, resume."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -118,7 +118,8 @@ def run(
         )
         endings = runner.run(chosen, jobs)
         queue.read_page()
-    return _report(options, endings)
+        asked = [row.task_id for row in queue.list_begun() if row.approval]
+    return _report(options, endings, asked)
 
 
 @click.command("resume", short_help="Go on with a task that stopped.")
@@ -158,7 +159,8 @@ def resume(
         )
         ending = runner.go_on(row, result, approver=approver, wait=wait)
         queue.read_page()
-    return _report(options, [ending])
+        asked = [each.task_id for each in queue.list_begun() if each.task_id == task and each.approval]
+    return _report(options, [ending], asked)
 
 
 @click.command("status", short_help="Show where tasks stand.")
@@ -221,8 +223,10 @@ def _definition(options: GlobalOptions, pipeline: str | None, profile: str | Non
 def _read_request(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as problem:
-        raise BindingError(fault("USAGE", f"--file: {file} cannot be read: {problem}")) from None
+    except OSError as problem:
+        raise BindingError(fault("USAGE", f"--file: {file} cannot be read: {problem.strerror}")) from None
+    except ValueError:
+        raise BindingError(fault("USAGE", f"--file: {file} is no text in UTF-8")) from None
     if not text.strip() or len(text) > _MOST:
         why = "is empty" if not text.strip() else f"has {len(text)} characters; a request has at most {_MOST}"
         raise BindingError(fault("USAGE", f"--file: {file} {why}"))
@@ -279,7 +283,8 @@ _SHOWN: Final = {
 }
 
 
-def _report(options: GlobalOptions, endings: "list[TaskEnding]") -> int:
+def _report(options: GlobalOptions, endings: "list[TaskEnding]", asked: Sequence[str] = ()) -> int:
+    """Print how runs ended, and name the tasks that have *asked* a person; return the exit status."""
     from deedbook_flow_swe.running.runner import WAITS
 
     if options.json:
@@ -288,10 +293,12 @@ def _report(options: GlobalOptions, endings: "list[TaskEnding]") -> int:
         ]
         as_json({"schema_version": "v1", "tasks": rows})
     elif not endings:
-        say("no task waits to be run")
+        say("no task of the queue waits to be run")
     for each in () if options.json else endings:
         line = plain(f"{each.task_id}  {each.state}  session {each.session or '-'}  {each.text}")
         say(line) if each.state == "COMPLETED" else report_error(line)
+    for task in () if options.json else asked:
+        message(plain(f"{task} waits for a person; answer with: deedbook swe resume {task} --decision …"))
     states = {each.state for each in endings}
     if states <= {"COMPLETED"}:
         return 0

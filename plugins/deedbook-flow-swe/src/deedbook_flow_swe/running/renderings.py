@@ -14,6 +14,7 @@ import attrs
 
 from deedbook import Object
 from deedbook_flow_swe.definition import Definition
+from deedbook_flow_swe.yaml_text import render_yaml
 
 from .state import AWAITING_HUMAN, DONE, ENDS, PipelineState
 from .values import MalformedFile, read_object, read_value
@@ -209,30 +210,3 @@ _READERS: Final[Mapping[str, Callable[[str, str], str]]] = {
     HUMAN: _read_section,
     METRICS: _read_lines,
 }
-
-
-# --- YAML -------------------------------------------------------------------------------------------------------------
-
-
-def render_yaml(value: Mapping[str, Any]) -> str:
-    """Return *value* as YAML: a line for each member, lists and objects indented, each scalar as JSON."""
-    return "".join(_yaml_lines(value, ""))
-
-
-def _yaml_lines(value: Mapping[str, Any], indent: str) -> list[str]:
-    lines: list[str] = []
-    for key, each in value.items():
-        lines += _yaml_member(f"{indent}{key}:", each, indent)
-    return lines
-
-
-def _yaml_member(head: str, value: Any, indent: str) -> list[str]:
-    if isinstance(value, Mapping) and value:
-        return [f"{head}\n", *_yaml_lines(value, f"{indent}  ")]
-    if isinstance(value, list) and value and any(isinstance(each, Mapping) for each in value):
-        lines = [f"{head}\n"]
-        for each in value:
-            first, *rest = _yaml_lines(each, f"{indent}    ")
-            lines += [f"{indent}  - {first.lstrip()}", *rest]
-        return lines
-    return [f"{head} {json.dumps(value, ensure_ascii=False)}\n"]

@@ -90,9 +90,9 @@ class RuleBook:
         if signal is None:
             return ""
         try:
-            return "" if signal.holds(view) else rule.message
+            return "" if signal.holds(view) else f"does not hold: {rule.message}"
         except Unclear as problem:
-            return f"{rule.message}: the condition has no answer: {problem}"
+            return f"cannot be judged: {rule.message}: {problem}"
 
     def _block(self, rule: Rule, reason: str, values: RuleValues, unit: str | None) -> Block:
         """Return the block; a finding of the pipeline's highest severity in an output names rule, place and unit."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deedbook.cli.common import GlobalOptions, json_option, profile_option
-from deedbook.cli.output import as_json, message, say, table
+from deedbook.cli.output import as_json, message, say
 from deedbook.format.terminal import plain
 
+from .file_list import find_title, print_files
 from .lint_report import find_charter_faults, print_report
 
 if TYPE_CHECKING:
-    from deedbook_flow_workflow.registry.files import WorkflowFile
     from deedbook_flow_workflow.registry.registry import WorkflowRegistry
     from deedbook_flow_workflow.views.cycle import CycleView
 
@@ -28,32 +28,8 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
 
     registry: Any = read_workspace(options.workspace, profile).sections.get("workflows")
     files = [] if registry is None else [file for axis in registry.files.values() for file in axis.values()]
-    if options.json:
-        as_json({"schema_version": "v1", "files": [_row(file) for file in files]})
-    elif files:
-        table((file.axis, file.id, _title(file), _where(file)) for file in files)
-    else:
-        say("there are no workflow files; add a cycle in .system/workflows/cycles/")
+    print_files(options, files, none="there are no workflow files; add a cycle in .system/workflows/cycles/")
     return 0
-
-
-def _row(file: "WorkflowFile") -> dict[str, Any]:
-    return {
-        "axis": file.axis,
-        "id": file.id,
-        "title": _title(file),
-        "place": file.line,
-        "pack": file.pack,
-        "overrides": file.overrides,
-    }
-
-
-def _title(file: "WorkflowFile") -> str:
-    return str(file.front.get("title") or file.front.get("description") or "")
-
-
-def _where(file: "WorkflowFile") -> str:
-    return file.line if file.overrides is None else f"{file.line} (in place of the pack {file.overrides}'s)"
 
 
 @click.command("show", short_help="Show a cycle.")
@@ -105,7 +81,7 @@ def _find_cycle(options: GlobalOptions, name: str, profile: str | None) -> "Cycl
     if found is None:
         listed = ", ".join(sorted(known)) or "none"
         raise BindingError(fault("USAGE", f"there is no cycle {name!r}{suggest(name, known)}; cycles: {listed}"))
-    return CycleView.of(found, {phase: _title(file) for phase, file in registry.files[PHASES].items()})
+    return CycleView.of(found, {phase: find_title(file) for phase, file in registry.files[PHASES].items()})
 
 
 def _write_page(path: Path, page: str) -> None:
