@@ -1,12 +1,8 @@
 """The adapter for CrewAI, with real crews and a fake model."""
 
 import asyncio
-import contextlib
-import io
 import json
 import os
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -360,17 +356,6 @@ def test_what_another_framework_runs_is_refused(workspace):
     for target in (object(), send_to([])):
         with pytest.raises(BindingError, match="neither a crew nor an agent"):
             govern(governed, target)
-
-
-def test_program_of_the_readme_runs(tmp_path, monkeypatch):
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (printed,) = re.findall(r"\$ python refund.py\n(.*?)```", text, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(source, "refund.py", "exec"), {"__name__": "__main__"})
-    assert out.getvalue() == printed
 
 
 def test_version_that_is_not_tested_is_refused(workspace, monkeypatch):

@@ -2,9 +2,6 @@
 
 import asyncio
 import contextlib
-import io
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -330,17 +327,6 @@ def test_tools_of_a_live_run_are_governed(workspace, unknown):
     assert [each.payload["said"] for each in found if each.payload.get("event") == "LiveConnection"] == [
         {"agent": "crew"}
     ]
-
-
-def test_program_of_the_readme_runs(tmp_path, monkeypatch):
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (printed,) = re.findall(r"\$ python refund.py\n(.*?)```", text, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile(source, "refund.py", "exec"), {"__name__": "__main__"})
-    assert out.getvalue() == printed
 
 
 def test_version_that_is_not_tested_is_refused(workspace, monkeypatch):
