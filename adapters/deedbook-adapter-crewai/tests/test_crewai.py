@@ -199,6 +199,19 @@ def test_model_is_told_why_a_call_is_denied(workspace, native, way):
     assert "deedbook approvals approve" in sent
 
 
+def test_attempts_of_the_framework_are_requests_of_their_own(workspace, monkeypatch):
+    """It asks again if a provider limits the rate."""
+    governed, failures = workspace(), [RuntimeError("too many requests")]
+    monkeypatch.setattr("crewai.llms.retry._LLM_RATE_LIMIT_INITIAL_DELAY_SECONDS", 0)
+
+    def fail_once():
+        if failures:
+            raise failures.pop()
+
+    govern(governed, crew_of(agent_of([], count=fail_once))).kickoff()
+    assert kinds(governed) == ["llm.request", "llm.error", *ASKED]
+
+
 def test_two_guards_in_one_process_do_not_meet(workspace):
     """Each crew has its guard, also when one runs in a tool of the other; one tool cannot have two."""
     done = []
@@ -310,8 +323,11 @@ def test_agent_that_is_not_governed_runs_no_tool_in_a_governed_run(workspace):
 
     govern(governed, crew_of(agent_of([build], [[("build", {"text": "go"})]]))).kickoff()
     assert done == []
-    outcomes = [event.payload["outcome"] for event in events(governed) if event.type == "llm.error"]
-    assert set(outcomes) == {"unknown"}
+    found = events(governed)
+    assert {event.payload["outcome"] for event in found if event.type == "llm.error"} == {"unknown"}
+    assert [event.payload["said"] for event in found if event.payload.get("event") == "UngovernedTool"] == [
+        {"tool": "send", "reason": "its agent is not governed"}
+    ]
     assert notes
 
 

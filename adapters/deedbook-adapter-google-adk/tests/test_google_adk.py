@@ -8,7 +8,7 @@ import pytest
 from deedbook_adapter_google_adk import govern
 from google.adk.agents import LlmAgent
 from google.adk.agents.live_request_queue import LiveRequestQueue
-from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.agents.run_config import RunConfig, StreamingMode, ToolThreadPoolConfig
 from google.adk.apps import App
 from google.adk.code_executors import UnsafeLocalCodeExecutor
 from google.adk.models import BaseLlm, LlmResponse
@@ -17,6 +17,7 @@ from google.adk.plugins import BasePlugin, ReflectAndRetryToolPlugin
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.tools import AgentTool, FunctionTool
+from google.adk.workflow import START, Workflow
 from google.genai import types
 
 from deedbook import guard
@@ -61,7 +62,7 @@ class Conversation:
         )
         self.session = None
 
-    async def say(self, message, mode=StreamingMode.NONE):
+    async def say(self, message, mode=StreamingMode.NONE, **more):
         """Return the events that the message causes."""
         if self.session is None:
             self.session = await self.runner.session_service.create_session(app_name="crew", user_id="u")
@@ -70,7 +71,7 @@ class Conversation:
             event
             async for event in self.runner.run_async(
                 user_id="u", session_id=self.session.id, new_message=content,
-                run_config=RunConfig(streaming_mode=mode),
+                run_config=RunConfig(streaming_mode=mode, **more),
             )
         ]  # fmt: skip
 
@@ -268,6 +269,25 @@ def test_what_acts_outside_of_the_plugin_is_refused(workspace):
         asyncio.run(crew.say("go"))
 
 
+@pytest.mark.parametrize("unknown", ["allow", "deny"])
+def test_tool_that_is_a_step_of_a_workflow_is_governed(workspace, unknown):
+    governed, done = workspace(unknown), []
+    steps = Workflow(name="crew", edges=[(START, FunctionTool(tool_with(done)))])
+    asyncio.run(Conversation(steps, govern(governed)).say('{"text": "a"}'))
+    assert done == (["a"] if unknown == "allow" else [])
+    assert kinds(governed) == (["tool.call", "tool.result"] if unknown == "allow" else ["tool.denied"])
+
+
+def test_tool_in_a_thread_belongs_to_the_conversation(workspace):
+    governed, done = workspace(), []
+    crew = Conversation(agent([tool_with(done)], SEND), govern(governed))
+    with governed.conversation("order a7") as conversation:
+        asyncio.run(crew.say("go", tool_thread_pool_config=ToolThreadPoolConfig()))
+    assert done == ["a"]
+    recorded = read(governed.workspace / f".deedbook/sessions/{conversation.id}/.events.jsonl")
+    assert "tool.result" in [event.type for event in recorded]
+
+
 class Connection(BaseLlmConnection):
     """A live connection over which the model asks for one call, and says ``done`` when it has the answers."""
 
@@ -327,6 +347,12 @@ def test_tools_of_a_live_run_are_governed(workspace, unknown):
     assert [each.payload["said"] for each in found if each.payload.get("event") == "LiveConnection"] == [
         {"agent": "crew"}
     ]
+
+
+def test_requests_over_an_unseen_connection_are_refused(workspace):
+    crew = Conversation(LlmAgent(name="crew", model=LiveFake(model="gemini-3.5-flash")), govern(workspace()))
+    with pytest.raises(RuntimeError, match="support_cfc sends its requests"):
+        asyncio.run(crew.say("go", support_cfc=True))
 
 
 def test_version_that_is_not_tested_is_refused(workspace, monkeypatch):

@@ -11,8 +11,7 @@ from crewai.hooks.dispatch import get_scoped_hooks, scoped_hooks
 from crewai.llms.base_llm import BaseLLM
 
 from deedbook.format.errors import BindingError, fault
-from deedbook_guard import Guard, govern_object
-from deedbook_guard.subclassing import owner_of
+from deedbook_guard import Guard, govern_object, owner_of
 
 from .models import ASKED, SOURCE, ModelMethods, permit_request
 from .tools import ToolMethods
@@ -94,9 +93,10 @@ class ToolCheck:
                 why = "it is not governed"
             else:
                 return
+            self.governance.guard.current.note("UngovernedTool", {"tool": context.tool_name, "reason": why})
         except BaseException as problem:
             raise HookAborted(f"the call could not be governed: {problem}", SOURCE) from problem
-        raise HookAborted(f"tool {context.tool_name!r}: {why}; govern its agent with deedbook", SOURCE)
+        raise HookAborted(f"tool {context.tool_name!r} does not run: {why}", SOURCE)
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ from .completions import request_of, response_of
 SOURCE: Final = "deedbook"
 """The name of a denial's source in the framework's events."""
 ASKED: Final[ContextVar[Any]] = ContextVar("deedbook_crewai_asked", default=None)
-"""The model that is asked now, with what the framework shows of its answer."""
+"""The request that this context waits for."""
 
 
 @attrs.define(eq=False)
@@ -27,18 +27,21 @@ class Asked:
 
 @attrs.frozen
 class ModelMethods:
-    """The methods of a governed model, for `govern_object`. Each attempt is a request of its own."""
+    """The methods of a governed model, for `govern_object`.
+
+    The framework puts its retries around them, so each attempt is a request of its own.
+    """
 
     guard: Guard
 
     def __call__(self, base: Any) -> Mapping[str, Any]:
         """Return the methods that send a request, and the one that tells what it used."""
-        guard, ask, aask = self.guard, _one_attempt(base.call), _one_attempt(base.acall)
+        guard = self.guard
 
         def call(model: Any, messages: Any, tools: Any = None, *args: Any, **kwargs: Any) -> Any:
             permit, asked, token = _begin(guard, model, messages, tools)
             try:
-                answer = ask(model, messages, tools, *args, **kwargs)
+                answer = base.call(model, messages, tools, *args, **kwargs)
                 recorded = response_of(model, answer, asked.shown)
             except BaseException as problem:
                 permit.conversation.fail(permit, problem)
@@ -51,7 +54,7 @@ class ModelMethods:
         async def acall(model: Any, messages: Any, tools: Any = None, *args: Any, **kwargs: Any) -> Any:
             permit, asked, token = _begin(guard, model, messages, tools)
             try:
-                answer = await aask(model, messages, tools, *args, **kwargs)
+                answer = await base.acall(model, messages, tools, *args, **kwargs)
                 recorded = response_of(model, answer, asked.shown)
             except BaseException as problem:
                 permit.conversation.fail(permit, problem)
@@ -81,8 +84,3 @@ def permit_request(guard: Guard, model: Any, messages: Any, tools: Any = None) -
 def _begin(guard: Guard, model: Any, messages: Any, tools: Any) -> tuple[Permit, Asked, Any]:
     permit, asked = permit_request(guard, model, messages, tools), Asked(model)
     return permit, asked, ASKED.set(asked)
-
-
-def _one_attempt(method: Any) -> Any:
-    """Return a method without the framework's retries, which are around the governed one, too."""
-    return method.__wrapped__ if getattr(method, "_crewai_rate_limit_wrapped", False) else method

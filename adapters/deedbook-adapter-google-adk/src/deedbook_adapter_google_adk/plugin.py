@@ -40,6 +40,8 @@ class Governance(BasePlugin):
         """Govern the model that gets the request."""
         context = callback_context.get_invocation_context()
         agent: Any = context.agent
+        if context.run_config is not None and context.run_config.support_cfc:
+            raise _refusal(agent.name, "support_cfc sends its requests over a live connection, which is not seen")
         govern_object(await agent.canonical_model_async(ReadonlyContext(context)), governed_model)
         EXPECTED.add(llm_request, self.guard)
 

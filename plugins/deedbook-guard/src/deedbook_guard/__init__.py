@@ -3,7 +3,7 @@
 from .conversation import CallDenied, Conversation, Permit, ResultWithheld
 from .frameworks import check_framework
 from .guard import Guard, guard
-from .subclassing import govern_object
+from .subclassing import govern_object, owner_of
 
 __all__ = [
     "CallDenied",
@@ -14,4 +14,5 @@ __all__ = [
     "check_framework",
     "govern_object",
     "guard",
+    "owner_of",
 ]
