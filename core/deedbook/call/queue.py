@@ -4,6 +4,7 @@ Of several answers to one request, or several uses, only the first counts; the w
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import SEEK_END
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -195,6 +196,17 @@ class ApprovalQueue:
         self.close()
 
 
+@contextmanager
+def open_queue(state: Path) -> Iterator[ApprovalQueue]:
+    """Open the queue of a *state* folder; raises `ApprovalError` if no request was ever recorded."""
+    try:
+        waiting = ApprovalQueue.of(state)
+    except FileNotFoundError:
+        raise ApprovalError(fault("APPROVAL_NOT_FOUND", "there was never a request in this workspace")) from None
+    with waiting:
+        yield waiting
+
+
 def refuse_state(pending: ApprovalRequest, now: str, *, wanted: State) -> None:
     """Raise `ApprovalError` unless the request is in the state *wanted* at the time *now*."""
     state = pending.state(now)
@@ -229,5 +241,6 @@ __all__ = [
     "QueueEvent",
     "QueueFold",
     "State",
+    "open_queue",
     "refuse_state",
 ]

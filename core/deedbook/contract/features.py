@@ -82,8 +82,8 @@ def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
 class FeatureHooks:
     """Every method that a feature may implement. A method may take fewer arguments.
 
-    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.call.session.Session`. *settings* is the feature's own
-    section under ``features:`` as the charter has it, an empty object where there is none.
+    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.sessions.session.Session`. *settings* is the feature's
+    own section under ``features:`` as the charter has it, an empty object where there is none.
     """
 
     @featurespec
