@@ -13,6 +13,8 @@ from deedbook.policy.bound import BoundAbility
 from deedbook.policy.charter import is_isolated
 from deedbook.policy.gates import BoundGate
 
+OWN: Final = "guarantees-"
+"""The beginning of the names of hooks, principals and policies that an attack adds to a copy."""
 _ABSENT: Final = object()
 
 Change = Callable[[BoundAbility], BoundAbility]
@@ -89,11 +91,14 @@ def make_inert(kernel: Kernel, change: Change = _same) -> tuple[Kernel, InertEff
 
 
 def without_programs(bindings: Bindings) -> Change:
-    """Return a change after which no hook in a process of its own is asked: it would allow everything."""
+    """Return a change after which no hook in a process of its own is asked, except those of the attacks."""
     hooks = bindings.charter.document["hooks"]
 
     def silence(gates: tuple[BoundGate, ...]) -> tuple[BoundGate, ...]:
-        return tuple(attrs.evolve(gate, ask=_allow) if is_isolated(hooks[gate.id]) else gate for gate in gates)
+        return tuple(attrs.evolve(gate, ask=_allow) if is_silent(gate.id) else gate for gate in gates)
+
+    def is_silent(hook: str) -> bool:
+        return is_isolated(hooks[hook]) and not hook.startswith(OWN)
 
     def change(bound: BoundAbility) -> BoundAbility:
         return attrs.evolve(
