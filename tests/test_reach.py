@@ -11,7 +11,7 @@ import deedbook
 CORE = Path(deedbook.__file__).parent
 FEATURES = [
     Path(__file__).parents[1] / "plugins" / f"deedbook-{name}" / "src"
-    for name in ("audit", "author", "inspect", "legacy", "log", "memory", "serve")
+    for name in ("approvals", "audit", "author", "inspect", "legacy", "log", "memory", "serve")
 ]
 """The features that read and write ledgers, or open sockets, beside the kernel."""
 
@@ -116,7 +116,7 @@ def test_attacks_are_run_by_the_doctor_alone_and_in_a_process_of_their_own():
 
 
 def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
-    assert called("handler") == {"call.runs", "call.session"}  # as the door's table of kinds has them
+    assert called("handler") == {"sessions.runs", "sessions.session"}  # as the door's table of kinds has them
     assert called_of("self", "_handler") == {"policy.completions"}
     bare = {
         module
@@ -128,8 +128,8 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     # whoever else lets something be performed lets the door do it
     assert called("perform") | called("aperform") == {
         "call.door",
-        "call.run_journal",
-        "call.continuation.replay",
+        "sessions.run_journal",
+        "continuation.replay",
         "deedbook_inspect.forking.recall",
         "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
@@ -139,8 +139,8 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "deedbook_serve.tasks.runner",
     }
     assert called_of("self._door", "perform") | called_of("self._door", "aperform") == {
-        "call.run_journal",
-        "call.continuation.replay",
+        "sessions.run_journal",
+        "continuation.replay",
     }
     assert called_of("self._runs", "perform") == {"deedbook_serve.tasks.runner"}
     users = {module for module in modules() if "call.handlers" in _sources(module)}
@@ -158,18 +158,18 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "call.open_calls",
         "call.call_context",
         "call.records",
-        "call.run_journal",
-        "call.runs",
-        "call.session",
+        "sessions.run_journal",
+        "sessions.runs",
+        "sessions.session",
     }
-    continuing = {"call.continuation.replay", "call.continuation.resume", "deedbook_inspect.forking.recall"}
+    continuing = {"continuation.replay", "continuation.resume", "deedbook_inspect.forking.recall"}
     assert users == own | continuing | holding
     assert _taken("call.door", "call.handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
     assert _taken("deedbook_serve.tasks.run_recovery", "call.handlers") == {"reconcile"}
     for module in users - {"call.door", "deedbook_serve.tasks.run_recovery"}:
         assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "Ticket"} | {
-            name for name in ("reconcile",) if module == "call.continuation.resume"
+            name for name in ("reconcile",) if module == "continuation.resume"
         }
 
 
@@ -267,24 +267,24 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         and ast.unparse(function.value).rpartition(".")[2] in ("ledger", "_ledger")
     }
     assert appending == {
-        "approvals.answering",
-        "call.continuation.settling",
+        "deedbook_approvals.answering",
+        "continuation.settling",
         "deedbook_log.checkpoints.attestation",
         "deedbook_log.checkpoints.writer",
         "deedbook_memory.gate",
         "deedbook_memory.legacy",
         "maintenance.closing",
-        "call.continuation.resume",
+        "continuation.resume",
         "call.door",
         "call.approval_wait",
-        "call.hooks",
-        "call.identity",
+        "sessions.hooks",
+        "maintenance.identity",
         "deedbook_legacy.importer",
         "maintenance.opening",
         "kernel",
         "ledger.recovery",
         "call.call_context",
         "deedbook_serve.serving.actions",
-        "call.session",
+        "sessions.session",
         "deedbook_serve.tasks.task_log",
     }

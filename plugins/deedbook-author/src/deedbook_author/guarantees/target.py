@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.call.session import Session
+from deedbook.sessions.session import Session
 from deedbook.contract import Event, Principal
 from deedbook.format.errors import DeedbookError, Err, Ok
 from deedbook.format.reader import read
