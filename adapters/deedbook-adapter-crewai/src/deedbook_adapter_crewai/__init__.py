@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 from deedbook_guard import Guard, check_framework
 
-LEAST: Final = "1.15"
+LEAST: Final = "1.15.30"
 BELOW: Final = "1.16"
 """The versions of crewai that this adapter is tested with."""
 
