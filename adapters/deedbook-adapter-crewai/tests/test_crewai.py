@@ -74,6 +74,7 @@ def told(crew):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "crewai"
     retry_error = ValueError
     cancels_tools = False
 
