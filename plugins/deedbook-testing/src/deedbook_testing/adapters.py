@@ -317,7 +317,7 @@ class AdapterContract(ABC):
         opened.append(guard("crew", workspace=root))
         turns = [[("send", {"text": "a"})], [("drop", {"text": "b"})]]
         asyncio.run(self.run(self.agent(opened[-1], effects.tools(), turns)))
-        assert _calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
+        assert self._calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
         assert opened[-1].current.declared_effects("send") == "write"
 
     def test_value_that_is_no_agent_is_refused(self) -> None:
@@ -325,7 +325,7 @@ class AdapterContract(ABC):
         if not self.framework:
             pytest.skip("the adapter has no entry point for `deedbook adopt`")
         with pytest.raises(BindingError, match=r"it is 'function' and not a .*MODULE:FUNCTION"):
-            find_adapter(self.framework)(_calls)
+            find_adapter(self.framework)(_events)
 
     # --- models -------------------------------------------------------------------------------------------------------
 
