@@ -23,9 +23,10 @@ def run(plan: Plan) -> Iterator[Line]:
             yield Skip(f"adapters: {name}: skipped, it has no environment; run: adapters/run-tests {name}")
             continue
         figures = _measure(python, name, quick=plan.quick)
+        what = f"adapters: {name}: its hook around a {{}}, to bare `before` and `after`"
+        yield Measure(what.format("tool"), "at most", 1.5, figures["tool"])
+        yield Value(what.format("model"), figures["model"])  # it also converts the whole request and answer
         for kind in ("tool", "model"):
-            what = f"adapters: {name}: its hook around a {kind}, to bare `before` and `after`"
-            yield Measure(what, "at most", 1.5, figures[kind])
             yield Value(f"adapters: {name}: bare `before` and `after` of a {kind}", figures[f"bare {kind}"], "µs")
 
 

@@ -64,8 +64,10 @@ def pydantic_ai(governed: Guard) -> Case:
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.usage import RequestUsage
 
-    asking = ModelResponse(parts=[ToolCallPart("send", {"text": "a"})], model_name="prepared")
+    usage = RequestUsage(input_tokens=7, output_tokens=3)
+    asking = ModelResponse(parts=[ToolCallPart("send", {"text": "a"})], model_name="prepared", usage=usage)
 
     def answer(messages: list[Any], _info: Any) -> ModelResponse:
         return ModelResponse(parts=[TextPart("done")]) if len(messages) > 1 else asking
@@ -100,7 +102,8 @@ def langchain(governed: Guard) -> Case:
         def bind_tools(self, tools: Any, **_: Any) -> Any:
             return self
 
-    asking = AIMessage("", tool_calls=[{"name": "send", "args": {"text": "a"}, "id": "c1"}])
+    usage: Any = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+    asking = AIMessage("", tool_calls=[{"name": "send", "args": {"text": "a"}, "id": "c1"}], usage_metadata=usage)
     sent, asked = ToolMessage("sent a", tool_call_id="c1"), ModelResponse(result=[asking])
     middleware = govern(governed)
     with _recorded(type(middleware), "wrap_tool_call", "wrap_model_call") as given:

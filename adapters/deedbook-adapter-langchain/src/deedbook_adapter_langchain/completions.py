@@ -30,7 +30,7 @@ def response_of(answer: Any) -> dict[str, Any]:
     if isinstance(answer, ExtendedModelResponse):
         answer = answer.model_response
     found = answer.result if isinstance(answer, ModelResponse) else [answer]
-    said = next((each for each in found if isinstance(each, AIMessage)), AIMessage(""))
+    said = next((each for each in found if isinstance(each, AIMessage)), None) or AIMessage("")
     about = said.response_metadata
     return completions.response(
         about.get("model_name") or about.get("model"),
