@@ -19,10 +19,10 @@ from benchmarks.hashes import hashed_by
 from benchmarks.measures import Line, Measure, Value, missing
 from benchmarks.rounds import CPU, WALL, Plan, Work
 from benchmarks.workspaces import ARGS, ledger_file, session
-from deedbook.call.session import Session
 from deedbook.format import canonical
 from deedbook.policy.gates import answer
 from deedbook.policy.judge import DecisionContext, make_call
+from deedbook.sessions.session import Session
 
 try:
     import structlog

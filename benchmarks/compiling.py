@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Plan
-from deedbook.call.prompts import choose
 from deedbook.contract import Skill
+from deedbook.sessions.prompts import choose
 from deedbook_flow_runcontext.compiler import CompilerSettings, SkillCompiler
 from deedbook_flow_runcontext.plans import AbilityFacts
 from deedbook_flow_runcontext.skill_catalogue import SkillCatalogue

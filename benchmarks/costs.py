@@ -19,9 +19,9 @@ from benchmarks.measures import Line, Value, missing
 from benchmarks.rounds import CPU, WALL, Clock, Plan, Work
 from benchmarks.workspaces import _OFFERED, ARGS
 from deedbook import open_kernel
-from deedbook.call.session import Session
 from deedbook.format.errors import Err
 from deedbook.plugins.plugins import Catalogue, discover
+from deedbook.sessions.session import Session
 from deedbook_testing.lab import OfferedDistribution
 
 _CLOCKS: Final[Mapping[Clock, str]] = {CPU: "CPU", WALL: "elapsed"}

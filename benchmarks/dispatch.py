@@ -9,11 +9,11 @@ import pluggy
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import Plan, Work
 from benchmarks.workspaces import ARGS, session
-from deedbook.call.session import Session
 from deedbook.contract.lifecycle import Lifecycle
 from deedbook.format import canonical
 from deedbook.policy.gates import answer
 from deedbook.policy.judge import DecisionContext, judge, make_call
+from deedbook.sessions.session import Session
 
 _COUNTS: Final = (1, 5, 20)
 _STRANGERS: Final = 1000

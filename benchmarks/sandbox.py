@@ -14,7 +14,7 @@ import orjson
 from benchmarks.measures import Line, Measure, Value
 from benchmarks.rounds import WALL, Plan
 from deedbook import Ok, open_kernel
-from deedbook.call.session import Session
+from deedbook.sessions.session import Session
 
 _TRUE: Final = ["true"]
 _SOCKET: Final = "executor"

@@ -10,9 +10,9 @@ import importlib_metadata
 import orjson
 
 from deedbook import Call, GateSpec, Host, Json, Object, hookimpl, open_kernel
-from deedbook.call.session import Session
 from deedbook.charter.settings import CheckpointSettings
 from deedbook.plugins.plugins import discover
+from deedbook.sessions.session import Session
 from deedbook_log.checkpoints.operations import LogOperations
 from deedbook_testing.lab import OfferedDistribution
 

@@ -4,16 +4,16 @@ import os
 import time
 from typing import Any
 
-from deedbook.approvals.answering import open_queue
 from deedbook.approvals.keys import KeyRing
-from deedbook.call.queue import refuse_state
-from deedbook.cli.performing import find_run, resume_session, start_session
+from deedbook.call.queue import open_queue, refuse_state
+from deedbook.cli.resume import resume_session
 from deedbook.contract import Json
 from deedbook.format.errors import Err, Ok, Result
 from deedbook.format.events import timestamp
 from deedbook.format.notes import SigningKey
 from deedbook.kernel import Kernel
 from deedbook.policy.callers import LOCAL
+from deedbook_approvals.performing import find_run, start_session
 
 
 def approving(lab: Any, *names: str) -> list[SigningKey]:

@@ -15,12 +15,13 @@ from commandline import SECONDS, until
 from persons import approving, perform_once
 
 from deedbook import Err, Ok, allow, ask, deny, transform
-from deedbook.approvals.answering import answer, open_queue
 from deedbook.call.approval_wait import ApprovalWait
+from deedbook.call.queue import open_queue
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
 from deedbook.policy.requests import shown_digest
+from deedbook_approvals.answering import answer
 
 
 @pytest.fixture
@@ -483,8 +484,8 @@ def test_use_and_wait_for_the_same_approval_end_in_one_effect(office, ran):
 
 
 def test_session_that_died_while_it_waited_is_closed_as_one_that_needs_a_person(office):
-    from deedbook.maintenance.upkeep import close_session
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_inspect.upkeep import close_session
 
     with office.kernel() as kernel:
         session = kernel.session(wait=0)

@@ -20,14 +20,14 @@ KIT = ROOT / "plugins" / "deedbook-testing"
 """What tries plugins stands beside the kernel, not behind its contract."""
 
 FLOORS = (
-    "contract", "format", "ledger", "programs", "plugins", "policy", "workspace", "charter", "call", "approvals",
-    "maintenance", "kernel", "cli",
+    "contract", "format", "ledger", "programs", "plugins", "policy", "workspace", "charter", "call", "sessions",
+    "continuation", "approvals", "maintenance", "kernel", "cli",
 )  # fmt: skip
 """The rooms of the kernel, from the ground up. A room imports only from rooms before it."""
 DISTRIBUTIONS = (
-    "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-swe", "deedbook-flow-workflow",
-    "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
-    "deedbook-memory", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-approvals", "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-swe",
+    "deedbook-flow-workflow", "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy",
+    "deedbook-log", "deedbook-memory", "deedbook-operate", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}
@@ -59,7 +59,7 @@ PURE = (
     "format.families", "format.lint", "format.event_text", "contract.pointers", "deedbook_audit.amendments",
     "deedbook_hook_standard.bm25", "deedbook_inspect.event_summary",
     "deedbook_hook_standard.routes", "plugins.shape", "policy.commands", "policy.conditions",
-    "contract.facts", "policy.fit", "policy.fitting", "policy.judge", "policy.kinds", "policy.match", "policy.zones",
+    "contract.facts", "policy.fit", "policy.fitting", "policy.judge", "policy.kinds", "policy.match", "charter.zones",
 )  # fmt: skip
 """Modules whose docstrings promise that they touch nothing outside."""
 ALLOWED_DRAWERS = {CORE / "cli" / "common.py"}
@@ -194,6 +194,17 @@ def test_the_call_path_is_listed_in_the_same_order_in_code_and_docs():
     assert len(listed) == len([name for name in listed if (CORE / name).is_file()]) > 5
 
 
+def count_lines(*places):
+    """Return the number of lines of modules, each a file or a folder of them."""
+    files = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
+def test_kernel_and_the_path_of_a_call_stay_small():
+    assert count_lines(CORE) <= 29_500
+    assert count_lines(CORE / "sessions/session.py", *(CORE / room for room in ("call", "policy", "ledger"))) <= 7_500
+
+
 def test_audit_stands_without_what_it_verifies():
     """Who verifies runs nothing that wrote or acted. Only `commands`, the command `verify`, knows workspaces."""
     own = [path for path in AUDIT.rglob("*.py") if "commands" not in path.relative_to(AUDIT).parts]
@@ -204,7 +215,7 @@ def test_audit_stands_without_what_it_verifies():
     below = direct | set().union(*map(everything_below, direct))
     assert {room(name) for name in below} == {"contract", "format", "plugins", "policy", "charter"}
     assert {name for name in below if room(name) == "charter"} == {
-        "charter.cachekeys", "charter.judging", "charter.linker", "charter.store",
+        "charter.cachekeys", "charter.judging", "charter.linker", "charter.shape", "charter.store", "charter.zones",
     }  # fmt: skip
 
 

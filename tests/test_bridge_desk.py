@@ -9,10 +9,10 @@ from agents import ADA, ROBIN, SMALLEST, Agent, sent
 from commandline import until
 from persons import approving
 
-from deedbook.approvals.answering import answer
 from deedbook.contract import Decision, allow, deny, transform
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
+from deedbook_approvals.answering import answer
 from deedbook_audit.rederive import rejudge
 from deedbook_serve.serving.bridge import BridgeService
 from deedbook_serve.serving.streams import Stream

@@ -15,9 +15,9 @@ from deedbook.contract import Failed
 from deedbook.format.errors import Err, LedgerError, SignatureError
 from deedbook.format.files import Folder
 from deedbook.kernel import write
-from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import read_workspace
+from deedbook_inspect.upkeep import close_session
 from deedbook_log.checkpoints.operations import LogOperations
 
 

@@ -48,8 +48,8 @@ def test_empty_name_is_refused_for_it_as_for_the_kernels_own(hello: Place):
 
 
 def test_name_of_the_kernels_own_wins(place: Place):
-    place.offer("commands", "sessions", HELLO)
-    assert place.run("sessions", "--json", status=0).json["sessions"] == []
+    place.offer("commands", "call", HELLO)
+    assert "the door" in place.run("call", "--help", status=0).out
 
 
 def test_name_that_two_distributions_offer_is_refused_with_both(hello: Place):

@@ -18,8 +18,8 @@ from deedbook.cli.program import _status, program, sections
 from deedbook.plugins.commands import find_commands
 
 OURS = {
-    "deedbook", "deedbook-audit", "deedbook-author", "deedbook-inspect", "deedbook-legacy", "deedbook-log",
-    "deedbook-memory", "deedbook-serve",
+    "deedbook", "deedbook-approvals", "deedbook-audit", "deedbook-author", "deedbook-inspect", "deedbook-legacy",
+    "deedbook-log", "deedbook-memory", "deedbook-serve",
 }  # fmt: skip
 """The distributions whose commands are data commands."""
 SECTIONS = sections()

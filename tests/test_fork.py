@@ -11,7 +11,7 @@ from remembering import fine, propose, remembering
 from remembering import told as remembered
 
 from deedbook import Failed, Ok, deny, transform
-from deedbook.call.continuation.parent import read_parent
+from deedbook.continuation.parent import read_parent
 from deedbook.format.events import Entry, label, line_prefix, seal_line, split_line
 from deedbook_audit.verification.forks import compare_fork
 from deedbook_audit.verify import verify_file

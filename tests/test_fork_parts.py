@@ -3,8 +3,8 @@
 import pytest
 from commandline import Place
 
-from deedbook.call.continuation.differences import find_differences
-from deedbook.call.continuation.parent import read_parent
+from deedbook.continuation.differences import find_differences
+from deedbook.continuation.parent import read_parent
 from deedbook.format.errors import LedgerError
 from deedbook_inspect.forking.fork import plan_fork
 from deedbook_inspect.forking.work import list_work

@@ -14,8 +14,8 @@ from deedbook.format.files import Folder
 from deedbook.format.heads import Head, find_gaps, find_unrecorded, list_heads
 from deedbook.kernel import open_kernel, write
 from deedbook.ledger.ledger import Ledger
-from deedbook.maintenance.upkeep import close_session, discard_session
 from deedbook.workspace.workspace import read_workspace
+from deedbook_inspect.upkeep import close_session, discard_session
 
 NEVER = "0e" * 16
 

@@ -158,7 +158,7 @@ def test_session_whose_head_cannot_be_written_down_does_not_begin(lab, monkeypat
         raise LedgerError(fault("LEDGER_BROKEN", "the disk is full"))
 
     kernel = lab.kernel()
-    monkeypatch.setattr("deedbook.call.identity.Identity.head", full)
+    monkeypatch.setattr("deedbook.maintenance.identity.Identity.head", full)
     with pytest.raises(LedgerError):
         kernel.session()
     (one,) = list_sessions(kernel.state)

@@ -6,8 +6,8 @@ from test_resume import answered, resume
 
 from deedbook import ALLOW, Branch, Err, Failed, Limits, Ok, ask
 from deedbook.call.pending_calls import caller_of
-from deedbook.cli.approvals import _lines
 from deedbook.policy import limits as rules
+from deedbook_approvals.commands.approvals import _lines
 from deedbook_audit.rederive import rejudge
 
 LIMITS = Limits(reads=["src/**"], writes=["src/**", "!src/ro/**"], forbidden=["echo"])

@@ -15,6 +15,7 @@ from deedbook.format.errors import BindingError, DeedbookError
 from deedbook.format.files import Folder
 from deedbook.policy.charter import Charter
 from deedbook.workspace.lockfile import LOCK, Lock, Pin, current_platform
+from deedbook_author.locking import write_lock
 
 ECHO = ".system/registry/low-level/echo.yaml"
 
@@ -398,7 +399,7 @@ LOCKS = st.builds(
 @given(LOCKS)
 def test_a_lock_is_read_as_it_was_written(tmp_path_factory, lock):
     with Folder.at(tmp_path_factory.mktemp("lock")) as root:
-        lock.write(root)
+        write_lock(lock, root)
         assert Lock.read(root) == lock
 
 

@@ -11,7 +11,7 @@ from persons import approving, perform_once
 from remembering import ABILITIES, ALLOW, bound, code, declared, fine, folded, kept, propose, remembering, told, why
 
 from deedbook import Ok, allow, transform
-from deedbook.approvals.answering import answer
+from deedbook_approvals.answering import answer
 
 
 def of(lab, event_type):
@@ -416,7 +416,7 @@ def test_persona_file_is_checked(lab):
 def test_what_becomes_looser_or_tighter_is_said(section, way, said):
     from deedbook.charter.changes import _memory
     from deedbook.charter.difference import Difference
-    from deedbook.policy.zones import entry_of
+    from deedbook.charter.zones import entry_of
 
     def compared(old, new):
         found = list(_memory(old, new))

@@ -9,8 +9,8 @@ from persons import approving, perform_once
 from remembering import ALLOW, declared, fine, propose, remembering
 from test_task_lives import SCHEMAS, changed
 
-from deedbook.approvals.answering import answer
 from deedbook.format.events import split_line
+from deedbook_approvals.answering import answer
 from deedbook_audit.memory_sources import compare_memory_sources
 from deedbook_audit.verify import verify_file
 

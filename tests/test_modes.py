@@ -4,9 +4,9 @@ import pytest
 from persons import approving
 
 from deedbook import ALLOW, Err, Ok, ask, deny
-from deedbook.approvals.answering import answer
 from deedbook.contract.flow import MODES
 from deedbook.format.errors import DeedbookError
+from deedbook_approvals.answering import answer
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from cases import for_each
 from persons import approving, perform_once
 
 import deedbook
-from deedbook.approvals.answering import answer
 from deedbook.call.call_context import CallCtx, WorkspaceCall
 from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome
-from deedbook.call.runs import FlowRun, RoleAgent, RunCalls
-from deedbook.call.session import Session
 from deedbook.kernel import Kernel
+from deedbook.sessions.runs import FlowRun, RoleAgent, RunCalls
+from deedbook.sessions.session import Session
+from deedbook_approvals.answering import answer
 from deedbook_serve.tasks.runner import Tasks
 
 # --- what the public names can do ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deedbook.contract import Event
 from deedbook.format.folds import fold
-from deedbook.ledger.processes import ProcessesFold
+from deedbook.maintenance.processes import ProcessesFold
 from deedbook_audit.verification.hierarchy import Hierarchy
 
 HASH = "0123456789abcdef" * 4

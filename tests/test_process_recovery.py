@@ -16,10 +16,10 @@ from deedbook.format.reader import list_sessions, read
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import open_kernel
 from deedbook.ledger.ledger import Ledger
-from deedbook.ledger.liveness import FOLDER
-from deedbook.ledger.processes import read_processes
 from deedbook.ledger.recovery import REASON
 from deedbook.maintenance.closing import RecoveryResult, close
+from deedbook.maintenance.liveness import FOLDER
+from deedbook.maintenance.processes import read_processes
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))

@@ -15,8 +15,8 @@ from deedbook.format.files import Folder
 from deedbook.format.heads import find_gaps, list_heads
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.ledger.liveness import FOLDER, Lifeline, list_living, sweep
-from deedbook.ledger.processes import ProcessesFold, read_processes
+from deedbook.maintenance.liveness import FOLDER, Lifeline, list_living, sweep
+from deedbook.maintenance.processes import ProcessesFold, read_processes
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))

@@ -11,18 +11,27 @@ import deedbook
 CORE = Path(deedbook.__file__).parent
 FEATURES = [
     Path(__file__).parents[1] / "plugins" / f"deedbook-{name}" / "src"
-    for name in ("audit", "author", "inspect", "legacy", "log", "memory", "serve")
+    for name in ("approvals", "audit", "author", "inspect", "legacy", "log", "memory", "serve")
 ]
 """The features that read and write ledgers, or open sockets, beside the kernel."""
 
+ATTACKS = "deedbook_author.guarantees."
+"""The attacks of `deedbook doctor --guarantees`. On copies, in a process of their own, they do what nothing else may:
+they forge, cut, kill and sign."""
 
-@cache
-def modules():
+
+def every_module():
     """Return the syntax tree of each module of the kernel and of its features, by name."""
     places = {".".join(path.relative_to(CORE).with_suffix("").parts): path for path in CORE.rglob("*.py")}
     for source in FEATURES:
         places |= {".".join(path.relative_to(source).with_suffix("").parts): path for path in source.rglob("*.py")}
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in places.items()}
+
+
+@cache
+def modules():
+    """Return those that must not reach out: all but the attacks."""
+    return {name: tree for name, tree in every_module().items() if not name.startswith(ATTACKS)}
 
 
 @cache
@@ -94,8 +103,20 @@ MAY_IMPORT = {
 """Who may import what reaches out of the process, and who copies folders."""
 
 
+def test_attacks_are_run_by_the_doctor_alone_and_in_a_process_of_their_own():
+    """Nothing else imports them; the command imports only what starts the process, and the report."""
+    used = {
+        (name, node.module.removeprefix(ATTACKS))
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(ATTACKS)
+    }
+    command = "deedbook_author.commands.doctor"
+    assert used == {(command, "isolation"), (command, "report"), (command, "runner")}  # the last for a type
+
+
 def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
-    assert called("handler") == {"call.runs", "call.session"}  # as the door's table of kinds has them
+    assert called("handler") == {"sessions.runs", "sessions.session"}  # as the door's table of kinds has them
     assert called_of("self", "_handler") == {"policy.completions"}
     bare = {
         module
@@ -107,8 +128,8 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     # whoever else lets something be performed lets the door do it
     assert called("perform") | called("aperform") == {
         "call.door",
-        "call.run_journal",
-        "call.continuation.replay",
+        "sessions.run_journal",
+        "continuation.replay",
         "deedbook_inspect.forking.recall",
         "deedbook_serve.tasks.task_runs",
         "deedbook_serve.tasks.runner",
@@ -118,8 +139,8 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "deedbook_serve.tasks.runner",
     }
     assert called_of("self._door", "perform") | called_of("self._door", "aperform") == {
-        "call.run_journal",
-        "call.continuation.replay",
+        "sessions.run_journal",
+        "continuation.replay",
     }
     assert called_of("self._runs", "perform") == {"deedbook_serve.tasks.runner"}
     users = {module for module in modules() if "call.handlers" in _sources(module)}
@@ -137,18 +158,18 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
         "call.open_calls",
         "call.call_context",
         "call.records",
-        "call.run_journal",
-        "call.runs",
-        "call.session",
+        "sessions.run_journal",
+        "sessions.runs",
+        "sessions.session",
     }
-    continuing = {"call.continuation.replay", "call.continuation.resume", "deedbook_inspect.forking.recall"}
+    continuing = {"continuation.replay", "continuation.resume", "deedbook_inspect.forking.recall"}
     assert users == own | continuing | holding
     assert _taken("call.door", "call.handlers") >= {"perform", "aperform"}
     # whether a lost effect happened is asked of a handler by its own method, which causes none
     assert _taken("deedbook_serve.tasks.run_recovery", "call.handlers") == {"reconcile"}
     for module in users - {"call.door", "deedbook_serve.tasks.run_recovery"}:
         assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "Ticket"} | {
-            name for name in ("reconcile",) if module == "call.continuation.resume"
+            name for name in ("reconcile",) if module == "continuation.resume"
         }
 
 
@@ -246,24 +267,24 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         and ast.unparse(function.value).rpartition(".")[2] in ("ledger", "_ledger")
     }
     assert appending == {
-        "approvals.answering",
-        "call.continuation.settling",
+        "deedbook_approvals.answering",
+        "continuation.settling",
         "deedbook_log.checkpoints.attestation",
         "deedbook_log.checkpoints.writer",
         "deedbook_memory.gate",
         "deedbook_memory.legacy",
         "maintenance.closing",
-        "call.continuation.resume",
+        "continuation.resume",
         "call.door",
         "call.approval_wait",
-        "call.hooks",
-        "call.identity",
+        "sessions.hooks",
+        "maintenance.identity",
         "deedbook_legacy.importer",
         "maintenance.opening",
         "kernel",
         "ledger.recovery",
         "call.call_context",
         "deedbook_serve.serving.actions",
-        "call.session",
+        "sessions.session",
         "deedbook_serve.tasks.task_log",
     }

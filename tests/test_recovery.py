@@ -15,8 +15,8 @@ from deedbook.format.errors import LedgerError
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
 from deedbook.ledger.recovery import GIVEN_UP
-from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.workspace import read_workspace
+from deedbook_inspect.upkeep import close_session
 
 # What is killed: a session that has made calls, one of which never comes back, and says on its output what it was told.
 VICTIM = """

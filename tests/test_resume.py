@@ -6,14 +6,15 @@ import pytest
 from persons import approving, perform_once
 
 from deedbook import ALLOW, Err, HandlerSpec, Ok, ask
-from deedbook.approvals.answering import answer, open_queue
+from deedbook.call.queue import open_queue
 from deedbook.contract import Branch
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions
-from deedbook.maintenance.upkeep import close_session
 from deedbook.workspace.site import Site
 from deedbook.workspace.workspace import read_workspace
+from deedbook_approvals.answering import answer
+from deedbook_inspect.upkeep import close_session
 from deedbook_log.corrections.amending import amend
 
 REPORT = {"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}

@@ -9,7 +9,7 @@ from persons import approving
 from test_resume import REPORT, answered, resume, sessions, suspended
 
 from deedbook import ALLOW, Err, EventType, Ok
-from deedbook.call.continuation.parent import read_parent
+from deedbook.continuation.parent import read_parent
 from deedbook_audit.verification.charters import check_charters
 from deedbook_inspect.forking.fork import plan_fork, redo_work
 from deedbook_inspect.reading import types_in

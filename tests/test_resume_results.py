@@ -9,9 +9,9 @@ from persons import approving
 from test_resume import REPORT, office, refused, resume, sessions, state_of, suspended  # noqa: F401 - a fixture
 
 from deedbook import Err, HandlerSpec, Ok
-from deedbook.approvals.answering import open_queue
 from deedbook.approvals.results import sign_as
-from deedbook.call.continuation.parent import read_parent
+from deedbook.call.queue import open_queue
+from deedbook.continuation.parent import read_parent
 from deedbook.format.errors import DeedbookError
 from deedbook_inspect.forking.fork import plan_fork
 

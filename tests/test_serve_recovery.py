@@ -10,7 +10,7 @@ import pytest
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
-from deedbook.ledger.processes import read_processes
+from deedbook.maintenance.processes import read_processes
 from deedbook_serve.client import Runtime
 
 

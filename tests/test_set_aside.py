@@ -6,8 +6,8 @@ import pytest
 import workshop
 
 from deedbook import Skill, open_kernel
+from deedbook.charter.shape import wrong_shape
 from deedbook.contract import Failed, GateSpec
-from deedbook.policy.charter_shape import wrong_shape
 
 BAD = "---\nname: bad\n---\n"
 GOOD = "---\nname: good\ndescription: Does good.\n---\nBody.\n"

@@ -13,8 +13,8 @@ NEVER = (
 )  # fmt: skip
 """Libraries: SDKs and engines that plugins use, and what only those need who wait, read YAML or type a command."""
 LATER = (
-    "deedbook.approvals.keys", "deedbook.call.facts", "deedbook.call.pending_calls", "deedbook.call.prompts",
-    "deedbook.call.runs", "deedbook.charter.abilities", "deedbook.charter.changes", "deedbook.charter.compiler",
+    "deedbook.approvals.keys", "deedbook.sessions.facts", "deedbook.call.pending_calls", "deedbook.sessions.prompts",
+    "deedbook.sessions.runs", "deedbook.charter.abilities", "deedbook.charter.changes", "deedbook.charter.compiler",
     "deedbook.charter.guards", "deedbook.charter.instances", "deedbook.charter.narrowing", "deedbook.charter.skills",
     "deedbook.format.loops", "deedbook_serve.markdown", "deedbook.plugins.isolation",
     "deedbook.programs.exchange", "deedbook.programs.scripts",

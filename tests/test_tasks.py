@@ -6,10 +6,10 @@ import pytest
 from persons import approving, perform_once
 
 from deedbook import Err, Ok, allow, ask, deny
-from deedbook.approvals.answering import answer
 from deedbook.contract import Decision, Failed, Principal
 from deedbook.format.errors import ApprovalError
 from deedbook.format.reader import read
+from deedbook_approvals.answering import answer
 from deedbook_audit.rederive import rejudge
 from deedbook_serve.tasks import pages
 from deedbook_serve.tasks.book import TaskBook

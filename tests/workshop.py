@@ -10,7 +10,7 @@ import importlib_metadata
 from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
-from deedbook.charter.locks import Store, lock, open_charter
+from deedbook.charter.locks import Store, open_charter
 from deedbook.contract import ALLOW, GateSpec, HandlerSpec, hookimpl
 from deedbook.format.errors import BindingError
 from deedbook.format.files import Folder
@@ -19,6 +19,7 @@ from deedbook.plugins.groups import GROUPS
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import discover
 from deedbook.workspace.workspace import load_workspace
+from deedbook_author.locking import lock
 from deedbook_policy_standard.rules import Rules
 
 SCHEMAS = Schemas.load(data_folder("schemas"))

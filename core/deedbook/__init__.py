@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from deedbook_guard import guard
 
     from .call.handlers import Outcome, Ticket
-    from .call.session import Session
     from .contract import (
         ALLOW,
         AbilityDeclaration,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from .format.errors import DeedbookError, DomainError, Err, IntakeError, NotJsonError, Ok, Result, SessionRefused
     from .format.folds import Fold
     from .kernel import Kernel, open_kernel
+    from .sessions.session import Session
 
 __all__ = [
     "ALLOW",
@@ -127,7 +127,7 @@ def _room(name: str) -> str:
         case "Outcome" | "Ticket":
             return "call.handlers"
         case "Session":
-            return "call.session"
+            return "sessions.session"
         case "Fold":
             return "format.folds"
         case "parse" | "parse_payload":

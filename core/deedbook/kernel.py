@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
-from .call.identity import CLOSED, Identity
-from .call.session import Session
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
 from .charter.judging import bind_for_judging
@@ -43,7 +41,8 @@ from .format.sealed import Sealer
 from .ledger.chain import explained
 from .ledger.journal import DATASYNC
 from .ledger.ledger import Ledger, WorkspaceLedger
-from .ledger.liveness import SESSIONS, session_start_lock
+from .maintenance.identity import CLOSED, Identity
+from .maintenance.liveness import SESSIONS, session_start_lock
 from .maintenance.log_presence import FEATURE as LOG
 from .maintenance.log_presence import LogWatch
 from .plugins.features import Features, Notices
@@ -54,16 +53,17 @@ from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities, route_data
 from .policy.charter import Charter
 from .programs.on_demand import WorkersOnDemand
+from .sessions.session import Session
 from .workspace import inventory
 from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
-    from .call.continuation.resume import Resumption
-    from .call.continuation.settling import PersonResult, Settlement
     from .call.pending_calls import OpenAnswer, PendingCalls
-    from .call.run_journal import SessionOrigin
+    from .continuation.resume import Resumption
+    from .continuation.settling import PersonResult, Settlement
     from .maintenance.closing import RecoveryResult
+    from .sessions.run_journal import SessionOrigin
     from .workspace.declarations import Workspace
 
 
@@ -155,8 +155,8 @@ class Kernel:
         `build_settlement`. Then nothing is recorded.
         """
         self._refuse_closed()
-        from .call.continuation import resume as continuation
         from .call.pending_calls import principal_of
+        from .continuation import resume as continuation
         from .ledger.recovery import refuse_cut, refuse_handed_over
         from .maintenance.closing import folder_of
 
@@ -216,7 +216,7 @@ class Kernel:
 
         Raises before anything is recorded if the run waits for people, or *result* does not count.
         """
-        from .call.continuation import resume as continuation
+        from .continuation import resume as continuation
 
         pending, document = self.pending_calls(wait), self.bindings.charter.document
 
@@ -238,7 +238,7 @@ class Kernel:
     def _settle(
         self, found: "Resumption", result: "PersonResult", ledger: Ledger, closing: list[Entry]
     ) -> "Settlement":
-        from .call.continuation.settling import build_settlement
+        from .continuation.settling import build_settlement
         from .ledger.recovery import UNKNOWN
 
         reconciled = {entry.parent or "" for entry in closing if UNKNOWN not in entry.payload}
@@ -467,7 +467,7 @@ def _assemble(
     secrets = site.secret_values()
     programs = WorkersOnDemand(private=any(secrets.values()))
     held.callback(programs.close)
-    host = _build_host(root, site, secrets, schemas, programs, opened.charter, catalogue)
+    host = build_host(root, site, secrets, schemas, programs, opened.charter, catalogue)
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
     bindings = bind(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
@@ -476,7 +476,7 @@ def _assemble(
     )  # fmt: skip
 
 
-def _build_host(
+def build_host(
     root: Folder,
     site: Site,
     secrets: Mapping[str, str | None],
@@ -485,6 +485,7 @@ def _build_host(
     charter: Charter,
     catalogue: Catalogue,
 ) -> WorkspaceHost:
+    """Return the host that the plugins of *charter* get in the workspace at *root*."""
     routes = partial(_routes, charter)
     return WorkspaceHost(
         root, site.file_roots, site.hidden, secrets, schemas, programs, site.secrets, routes, catalogue
@@ -551,23 +552,6 @@ def bindings_for_judging(workspace: "Workspace", catalogue: Catalogue | None = N
             catalogue=found,
         )
         yield bind_for_judging(charter, found, host, Schemas.load(data_folder("schemas")), root=workspace.root)
-
-
-@contextmanager
-def bindings_for_hook_tests(workspace: "Workspace", catalogue: Catalogue | None = None) -> Iterator[Bindings]:
-    """Compile *workspace* and bind its hooks in their real isolation, so that each can be tested.
-
-    The lock is not checked: a hook may be tested before it is pinned. Nothing is saved, recorded or pinned. Raises
-    `DeedbookError` with every fault.
-    """
-    from .charter.compiler import compile_charter
-
-    refuse_platform()
-    found, site, schemas = catalogue or discover(), Site.of(workspace), Schemas.load(data_folder("schemas"))
-    charter, secrets = compile_charter(workspace, found, kernel=VERSION), site.secret_values()
-    with Folder.at(workspace.root) as root, closing(WorkersOnDemand(private=any(secrets.values()))) as programs:
-        host = _build_host(root, site, secrets, schemas, programs, charter, found)
-        yield bind(charter, found, host, schemas, lazily=True)
 
 
 def _refuse_removed(folder: Folder) -> None:

@@ -18,9 +18,8 @@ from unittest import mock
 
 import attrs
 
-from deedbook.call.continuation.resume import has_open_run
-from deedbook.call.identity import Identity
 from deedbook.charter.settings import CheckpointSettings
+from deedbook.continuation.resume import has_open_run
 from deedbook.format.errors import DeedbookError, Err
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
@@ -28,14 +27,15 @@ from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
 from deedbook.ledger.chain import Chain
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
+from deedbook.maintenance.identity import Identity
 from deedbook.maintenance.log_presence import LogWatch
-from deedbook.maintenance.upkeep import close_session
 from deedbook.plugins.features import Features
 from deedbook.plugins.plugins import discover
 from deedbook.workspace.workspace import load_workspace
 from deedbook_audit.verification.leaves import compare_leaves
 from deedbook_audit.verification.log import read_log
 from deedbook_audit.verify import verify_file
+from deedbook_inspect.upkeep import close_session
 from deedbook_log.checkpoints.operations import LogOperations
 from deedbook_testing.lab import Lab
 

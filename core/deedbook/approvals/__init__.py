@@ -1,1 +1,1 @@
-"""Approval requests and answers: the keys of people, and performing what was approved."""
+"""The keys of people, and the results that they give in place of a call."""

@@ -1,6 +1,6 @@
-"""A call, from the session to the handler and back. `docs/life-of-a-call.md` describes the same steps.
+"""A call, from the door to the handler and back. `docs/life-of-a-call.md` describes the same steps.
 
-1. `call/session.py`: a session and its caller.
+1. `sessions/session.py`: a session and its caller.
 2. `call/door.py`: the nine steps that every effect takes. Start reading here.
 3. `policy/judge.py`: steps 1 to 4, which decide about the call without any I/O.
 4. `policy/gates.py`: how one hook or policy is asked, and how answers are merged.

@@ -4,6 +4,7 @@ Of several answers to one request, or several uses, only the first counts; the w
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import SEEK_END
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -195,12 +196,25 @@ class ApprovalQueue:
         self.close()
 
 
+@contextmanager
+def open_queue(state: Path) -> Iterator[ApprovalQueue]:
+    """Open the queue of a *state* folder; raises `ApprovalError` if no request was ever recorded."""
+    try:
+        waiting = ApprovalQueue.of(state)
+    except FileNotFoundError:
+        raise ApprovalError(fault("APPROVAL_NOT_FOUND", "there was never a request in this workspace")) from None
+    with waiting:
+        yield waiting
+
+
 def refuse_state(pending: ApprovalRequest, now: str, *, wanted: State) -> None:
     """Raise `ApprovalError` unless the request is in the state *wanted* at the time *now*."""
     state = pending.state(now)
     if state != wanted:
         code, why = _NOT[state]
-        raise ApprovalError(fault(code, f"request {pending.id} {why.format(id=pending.id)}"))
+        reason = pending.withdrawn.payload["reason"] if state == "withdrawn" and pending.withdrawn else None
+        told = f"was withdrawn: {reason}; {_AGAIN}" if isinstance(reason, str) else why.format(id=pending.id)
+        raise ApprovalError(fault(code, f"request {pending.id} {told}"))
 
 
 _AGAIN: Final = "make the call again"
@@ -213,7 +227,7 @@ _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "denied": ("APPROVAL_ANSWERED", f"was denied; {_AGAIN}"),
     "expired": ("APPROVAL_EXPIRED", f"has expired; {_AGAIN}"),
     "used": ("APPROVAL_USED", f"was approved and has been used; {_AGAIN}"),
-    "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn by its caller; {_AGAIN}"),
+    "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn; {_AGAIN}"),
 }
 
 __all__ = [
@@ -227,5 +241,6 @@ __all__ = [
     "QueueEvent",
     "QueueFold",
     "State",
+    "open_queue",
     "refuse_state",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
-from deedbook.policy.charter_format import ROUNDS, lists_rules
+from deedbook.policy.charter import ROUNDS, lists_rules
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.gates import LOOSENABLE
 from deedbook.policy.match import EFFECTS

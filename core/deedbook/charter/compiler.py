@@ -10,8 +10,7 @@ from typing import Any
 from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue, known_owners
-from deedbook.policy.charter import Charter
-from deedbook.policy.charter_format import FORMAT
+from deedbook.policy.charter import FORMAT, Charter
 from deedbook.policy.fitting import judges_calls
 from deedbook.policy.match import DYNAMIC, Match
 from deedbook.workspace.declarations import ClientSource, Profile, Workspace

@@ -33,7 +33,8 @@ from .linker import Linker, LoadedPlugin
 if TYPE_CHECKING:
     from deedbook.plugins.call_files import CallFiles
     from deedbook.policy.path_mapping import ServerPaths
-    from deedbook.policy.zones import Outside
+
+    from .zones import Outside
 
 T = TypeVar("T")
 
@@ -290,7 +291,7 @@ class JudgingBinder:
         """Return the test of zones for an ability of a kind that has them; ``None`` for any other."""
         if not KINDS[entry["kind"]].tools:
             return None
-        from deedbook.policy.zones import zone_test
+        from .zones import zone_test
 
         return zone_test(self.document, entry)
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, fault, raise_all
+from deedbook.format.errors import BindingError, DeedbookError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import Charter, known_files
-from deedbook.policy.charter_format import FORMAT
+from deedbook.policy.charter import FORMAT, Charter, known_files
 from deedbook.workspace import inventory
 
 from .difference import Difference
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActiveCharter",
+    "PreviousCharter",
     "Store",
     "enforce",
     "find_current",
     "find_unchanged",
     "is_superseded",
-    "lock",
     "open_charter",
+    "read_lock",
 ]
 
 
@@ -61,7 +61,7 @@ def open_charter(
     """
     from .compiler import compile_charter
 
-    past = _PreviousCharter.of(store, store.current())
+    past = PreviousCharter.of(store, store.current())
     if workspace.lock == "required":
         charter = _open_pinned(workspace, catalogue, store, root, kernel)
     elif (
@@ -80,7 +80,7 @@ def enforce(
     charter: Charter,
     store: Store,
     record: Callable[[ActiveCharter], None] | None,
-    past: "_PreviousCharter | None" = None,
+    past: "PreviousCharter | None" = None,
 ) -> ActiveCharter:
     """Put *charter* into force: compare it with the previous one, record the change, and save it as current.
 
@@ -89,9 +89,7 @@ def enforce(
     """
     previous = store.current()
     if past is None:
-        past = (
-            _PreviousCharter(previous, charter) if previous == charter.digest else _PreviousCharter.of(store, previous)
-        )
+        past = PreviousCharter(previous, charter) if previous == charter.digest else PreviousCharter.of(store, previous)
     opened = ActiveCharter(charter, previous, past.compare(charter))
     known = previous == charter.digest and (store.key.secret is None or store.authenticates(charter.digest))
     if record and (opened.changes or not known):
@@ -157,31 +155,8 @@ def is_superseded(digest: str, workspace: "Workspace", catalogue: Catalogue, sto
     return any(_is_replaced(key, entry, catalogue) for key, entry in kept.document["plugins"].items())
 
 
-def lock(
-    workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, *, kernel: str, editable: bool = False
-) -> ActiveCharter:
-    """Compile, write the lock file, and return what changed against the charter pinned before.
-
-    With *editable*, distributions that are installed in place are listed as such and accepted. The charter comes into
-    force at the next start, which records it.
-    """
-    from deedbook.workspace.lockfile import Lock, current_platform
-
-    from .compiler import compile_charter
-
-    before = _read_lock(root)
-    previous = (before.charters.get(current_platform()) if before else None) or store.current()
-    past = _PreviousCharter.of(store, previous)
-    charter = compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
-    if workspace.lock == "required" and not editable:
-        raise_all(BindingError, dict.fromkeys(_editable_errors(charter)))
-    store.keep(charter, root)
-    Lock.of(charter.document, charter.digest, before, editable=editable).write(root)
-    return ActiveCharter(charter, previous, past.compare(charter))
-
-
 @attrs.frozen
-class _PreviousCharter:
+class PreviousCharter:
     """The charter that was in force before, as far as it is known: its *digest*, and *why* there is no *charter*."""
 
     digest: str | None
@@ -189,7 +164,8 @@ class _PreviousCharter:
     why: str = ""
 
     @classmethod
-    def of(cls, store: Store, digest: str | None) -> "_PreviousCharter":
+    def of(cls, store: Store, digest: str | None) -> "PreviousCharter":
+        """Load the charter *digest* from the *store*, if that can be done."""
         try:
             charter = store.load(digest) if digest else None
             if charter:
@@ -204,6 +180,7 @@ class _PreviousCharter:
         return known_files(self.charter.document) if self.charter else frozenset()
 
     def compare(self, charter: Charter) -> Difference:
+        """Return what *charter* changes."""
         if self.why:
             same = self.digest == charter.digest
             return Difference(other=(self.why,)) if same else Difference(looser=(f"{self.why}; it cannot be compared",))
@@ -239,7 +216,7 @@ def _is_trusted(kept: Charter, store: Store, root: Folder) -> bool:
         return True
     from deedbook.workspace.lockfile import current_platform
 
-    pins = _read_lock(root)
+    pins = read_lock(root)
     return pins is not None and pins.charters.get(current_platform()) == kept.digest
 
 
@@ -295,7 +272,7 @@ def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, roo
     return charter
 
 
-def _read_lock(root: Folder) -> "Lock | None":
+def read_lock(root: Folder) -> "Lock | None":
     """Return the lock file; a damaged one counts as none."""
     from deedbook.workspace.lockfile import Lock
 
@@ -303,14 +280,3 @@ def _read_lock(root: Folder) -> "Lock | None":
         return Lock.read(root)
     except BindingError:
         return None
-
-
-def _editable_errors(charter: Charter) -> list[DomainError]:
-    from deedbook.workspace.lockfile import LOCK
-
-    why = "is installed in place, which lock: required refuses; install its wheel, or run: deedbook lock --editable"
-    return [
-        fault("CHARTER_CHANGED", f"{entry['distribution']} {why}", place=LOCK)
-        for entry in charter.document["plugins"].values()
-        if entry["digest"] is None
-    ]

@@ -4,10 +4,10 @@ from typing import Any
 
 from deedbook.contract.pointers import join_pointer
 from deedbook.policy.conditions import too_large
-from deedbook.policy.zones import entry_of
 from deedbook.workspace.declarations import MemorySource, Workspace
 
 from .linker import Linker, locator
+from .zones import entry_of
 
 
 class MemoryCompiler:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -17,7 +18,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Validator, foreign
-from deedbook.policy.charter import Charter
+from deedbook.policy.charter import MAX_NODES, Charter, not_compiled
 
 from .cachekeys import NO_KEY, CacheKey
 
@@ -88,7 +89,7 @@ class Store:
         Raises `BindingError` if the bytes do not match or are no charter; *authentic* skips the latter check.
         """
         try:
-            return Charter.from_bytes(self._read(digest, "charter"), digest, authentic=authentic)
+            return parse_charter(self._read(digest, "charter"), digest, authentic=authentic)
         except FileNotFoundError:
             return None
 
@@ -179,3 +180,34 @@ def _text(root: Folder, path: str, digest: str) -> str:
     if canonical.digest(raw) != digest:
         raise BindingError(fault("CHARTER_CHANGED", "changed while the charter was compiled; start again", place=path))
     return raw.decode("utf-8", _LOSSLESS)
+
+
+def parse_charter(raw: bytes, digest: str, *, authentic: bool = False) -> Charter:
+    """Read a charter that was stored under *digest*; raises `BindingError` for other bytes, or no charter.
+
+    *authentic*: this user's key authenticates the charter, so its shape is not checked again.
+    """
+    if canonical.digest(raw) != digest:
+        why = f"the kept charter {digest} was changed; find out who changed it, then run: deedbook lock"
+        raise BindingError(fault("CHARTER_CHANGED", why))
+    try:
+        document = _decode(raw)
+        wrong = "" if authentic else _find_wrong_shape(document)
+    except ValueError as problem:
+        wrong = f"$: expected JSON ({problem})"
+    if wrong:
+        raise not_compiled(digest, wrong)
+    return Charter(MappingProxyType(document), raw, digest)
+
+
+def _find_wrong_shape(document: Any) -> str:
+    from .shape import wrong_shape
+
+    return wrong_shape(document)
+
+
+def _decode(raw: bytes) -> Any:
+    """Return *raw* as JSON; raises `ValueError`, also for so many values that they would fill the memory."""
+    if sum(map(raw.count, (b",", b"[", b"{"))) >= MAX_NODES:
+        raise ValueError(f"more than {MAX_NODES} values")
+    return canonical.decode(raw)

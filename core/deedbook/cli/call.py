@@ -17,7 +17,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from deedbook.call.session import Session
+    from deedbook.sessions.session import Session
 
     from .execution import Ending
 

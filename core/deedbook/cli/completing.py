@@ -1,6 +1,5 @@
 """Names for shell completion, read from files alone. Errors give no names and no message."""
 
-import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -38,22 +37,8 @@ def _sessions(workspace: "Workspace") -> Iterable[str]:
     return ["last", *(place.name for place in folder.glob("*") if place.is_dir())]
 
 
-def _requests(workspace: "Workspace") -> Iterable[str]:
-    from deedbook.call.queue import ApprovalQueue
-
-    with ApprovalQueue.of(workspace.state) as waiting:
-        return ["last", *(pending.id for pending in waiting)]
-
-
 def _approvers(workspace: "Workspace") -> Iterable[str]:
     return (name for name, entry in workspace.principals.items() if "approver" in entry.roles)
-
-
-def keys(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Return the names of this user's keys; they belong to a person, not to a workspace."""
-    from deedbook.approvals.keys import KeyRing
-
-    return [name for name in KeyRing.of(os.environ).names() if name.startswith(begun)]
 
 
 abilities = completer(lambda workspace: workspace.abilities)
@@ -62,5 +47,4 @@ hooks = completer(lambda workspace: workspace.hooks)
 principals = completer(lambda workspace: workspace.principals)
 profiles = completer(lambda workspace: workspace.profiles)
 approvers = completer(_approvers)
-requests = completer(_requests)
 sessions = completer(_sessions)

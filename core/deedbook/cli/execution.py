@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from deedbook.call.session import Session
 from deedbook.contract import Event, Json, Object
 from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, Result
 from deedbook.format.event_text import show
@@ -17,14 +16,15 @@ from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
 from deedbook.policy.gates import describe_source
+from deedbook.sessions.session import Session
 
 from .common import GlobalOptions, announce, display_path, suggest_json_words
 from .output import answer, as_json, error_prefix, escape_json, format_error, message, report_error
 from .progress import ApprovalNotice, show_step, shows_progress
 
 if TYPE_CHECKING:
-    from deedbook.call.prompts import Reply
     from deedbook.charter.policies import PolicyNote
+    from deedbook.sessions.prompts import Reply
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}

@@ -43,14 +43,6 @@ def bare_workspace(state: Path, root: Path) -> Workspace:
     return Workspace(root=root, system=root / SYSTEM, state=state)
 
 
-def writable_ledger(workspace: Workspace, name: str) -> str:
-    """Return the ledger to write: the id of a session of this workspace, or ``workspace``.
-
-    Raises `LedgerError` as `own_session` does.
-    """
-    return WORKSPACE if name == WORKSPACE and own_ledger_path(workspace).exists() else own_session(workspace, name)
-
-
 def session_id(workspace: Workspace, name: str, also: Iterable[str] = ()) -> str:
     """Return the id of the session for *name*, an id or its beginning; raises `LedgerError` (``SESSION_NOT_FOUND``).
 

@@ -36,14 +36,10 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "run": "Take a request through hooks, skill and roles to an answer.",
             "resume": "Go on with a run that waits, or was interrupted.",
             "call": "Use one ability through the door, in a session of its own.",
-            "approvals": "Show what waits for a person; approve, deny, or run it.",
         },
         "Workspace": {},
-        "Record": {"sessions": "List the sessions; `sessions close` ends an interrupted one."},
-        "Proof": {
-            "ledger": "Sign, import, correct and erase: what is done with ledgers.",
-            "keys": "Make and show keys: of approvers, and of the log.",
-        },
+        "Record": {},
+        "Proof": {"ledger": "Sign, import, correct and erase: what is done with ledgers."},
         "Serve": {},
     }
 )

@@ -62,7 +62,7 @@ class ApprovalNotice:
 
     def _waits(self, request: Object) -> bool:
         """Return whether the request is still open: one of an earlier session may be approved already."""
-        from deedbook.approvals.answering import open_queue
+        from deedbook.call.queue import open_queue
         from deedbook.format.errors import DeedbookError
         from deedbook.format.events import timestamp
 

@@ -1,5 +1,6 @@
 """``deedbook resume``: go on with a run that waits for a person, or was interrupted."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -8,9 +9,11 @@ from . import completing
 from .common import GlobalOptions, json_option, read_json, wait_option
 
 if TYPE_CHECKING:
-    from deedbook.call.session import Session
-    from deedbook.kernel import Kernel
+    from pathlib import Path
 
+    from deedbook.continuation.settling import PersonResult
+    from deedbook.kernel import Kernel
+    from deedbook.sessions.session import Session
 
 _APPROVERS = completing.approvers
 
@@ -45,7 +48,6 @@ def command(
 
     from .execution import execute, reply_ending
     from .ledgers import own_session
-    from .performing import profile_of, resume_session
 
     workspace = read_workspace(options.workspace)
     identity = own_session(workspace, session)
@@ -61,3 +63,34 @@ def command(
 
     profile = profile_of(workspace.state, identity)
     return execute(options, begin, lambda opened: reply_ending(opened.go_on()), profile=profile)
+
+
+def resume_session(
+    kernel: "Kernel",
+    identity: str,
+    wait: float = 0.0,
+    accept_charter: str = "",
+    result: "PersonResult | None" = None,
+) -> "Session":
+    """Reopen the session *identity*, whose run is to go on; raises as `Kernel.resume` does.
+
+    *wait* is how many seconds to wait for a person, *result* a person's own result for the call that waits.
+    """
+    from .progress import ApprovalNotice
+
+    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait, result=result)
+    if wait > 0:
+        session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
+    return session
+
+
+def profile_of(state: "Path", identity: str) -> str | None:
+    """Return the profile under which the session *identity* of a *state* folder began, if its ledger can be read."""
+    from deedbook.format.errors import DeedbookError
+    from deedbook.format.reader import read
+
+    with suppress(DeedbookError, OSError, ValueError):
+        first = next(iter(read(state / "sessions" / identity)), None)
+        profile = first.payload.get("profile") if first else None
+        return profile if isinstance(profile, str) else None
+    return None

@@ -170,15 +170,6 @@ def is_open(state: Folder, session: str) -> bool:
         return False
 
 
-def is_empty(folder: Folder) -> bool:
-    """Return whether a session's *folder* holds no event and no byte of one: no ledger, or an empty one."""
-    try:
-        with folder.open(LEDGER_FILE) as file:
-            return not os.fstat(file.fileno()).st_size
-    except FileNotFoundError:
-        return True
-
-
 def has_events(folder: Folder) -> bool:
     """Return whether a session's *folder* holds an event; an incomplete first line is none.
 

@@ -1,1 +1,1 @@
-"""The writers beside a session: closing dead sessions, finishing erasures and excisions, imports."""
+"""The processes of a workspace, and the writers beside a session: close dead sessions, finish erasures, imports."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
-from deedbook.call.continuation.resume import has_open_run, open_requests
+from deedbook.continuation.resume import has_open_run, open_requests
 from deedbook.contract import Event
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
@@ -18,12 +18,12 @@ from deedbook.format.reader import SessionSummary, has_events, list_sessions, re
 from deedbook.format.sealed import Sealer
 from deedbook.ledger.journal import TornTail
 from deedbook.ledger.ledger import LOCK_SECONDS, Ledger, WorkspaceLedger
-from deedbook.ledger.liveness import removal_lock, sweep
-from deedbook.ledger.processes import Process, SessionRecord, read_processes
 from deedbook.ledger.recovery import close_interrupted, discard, refuse_cut, refuse_handed_over
 
 from . import imports
 from .finishing import finish_all
+from .liveness import removal_lock, sweep
+from .processes import Process, SessionRecord, read_processes
 
 
 @attrs.frozen

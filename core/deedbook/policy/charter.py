@@ -13,11 +13,17 @@ import attrs
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, IntakeError, fault
 
-from .charter_format import FORMAT
+FORMAT: Final = "charter-1"
+"""The format that every charter names."""
+ROUNDS: Final = 3
+"""How often hooks of ``Stop`` may send a run into another round, unless the profile says otherwise."""
+RULE_LISTS: Final = frozenset({"rules"})
+"""Kinds whose body is ``{rules: [{match, then, …}], default}``, where the first rule that holds decides.
 
-__all__ = ["FORMAT", "Charter", "known_files"]
-
-_MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
+The kernel compares such policies of two charters rule by rule, and knows the tags that each rule names. A stored
+charter has only the name of a kind, so the form is known by that name.
+"""
+MAX_NODES: Final = 10_000_000  # many times what a record may have: ten thousand abilities
 
 
 @attrs.frozen
@@ -31,26 +37,8 @@ class Charter:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Charter":
         """Return *document* as a charter."""
-        raw = canonical.encode(dict(document), nodes=_MAX_NODES)
+        raw = canonical.encode(dict(document), nodes=MAX_NODES)
         return cls(MappingProxyType(canonical.decode(raw)), raw, canonical.digest(raw))
-
-    @classmethod
-    def from_bytes(cls, raw: bytes, digest: str, *, authentic: bool = False) -> "Charter":
-        """Read a charter that was stored under *digest*; raises `BindingError` for other bytes, or no charter.
-
-        *authentic*: this user's key authenticates the charter, so its shape is not checked again.
-        """
-        if canonical.digest(raw) != digest:
-            why = f"the kept charter {digest} was changed; find out who changed it, then run: deedbook lock"
-            raise BindingError(fault("CHARTER_CHANGED", why))
-        try:
-            document = _decode(raw)
-            wrong = "" if authentic else _wrong_shape(document)
-        except ValueError as problem:
-            wrong = f"$: expected JSON ({problem})"
-        if wrong:
-            raise _not_compiled(digest, wrong)
-        return cls(MappingProxyType(document), raw, digest)
 
     def refuse_uncanonical(self) -> None:
         """Raise `BindingError` unless the bytes are the canonical JSON of the document, within the limits of intake.
@@ -58,13 +46,13 @@ class Charter:
         Deeper or larger values can crash the libraries that process a charter's matches and schemas.
         """
         try:
-            canonical_ = canonical.encode(dict(self.document), nodes=_MAX_NODES)
+            canonical_ = canonical.encode(dict(self.document), nodes=MAX_NODES)
         except IntakeError as problem:
             wrong = str(problem)
         else:
             wrong = "" if canonical_ == self.raw else "its bytes are not canonical JSON"
         if wrong:
-            raise _not_compiled(self.digest, wrong)
+            raise not_compiled(self.digest, wrong)
 
     @property
     def set_aside(self) -> list[str]:
@@ -77,20 +65,8 @@ class Charter:
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())
 
 
-def _wrong_shape(document: Any) -> str:
-    from .charter_shape import wrong_shape
-
-    return wrong_shape(document)
-
-
-def _decode(raw: bytes) -> Any:
-    """Return *raw* as JSON; raises `ValueError`, also for so many values that they would fill the memory."""
-    if sum(map(raw.count, (b",", b"[", b"{"))) >= _MAX_NODES:
-        raise ValueError(f"more than {_MAX_NODES} values")
-    return canonical.decode(raw)
-
-
-def _not_compiled(digest: str, why: str) -> BindingError:
+def not_compiled(digest: str, why: str) -> BindingError:
+    """Return the error that the stored charter *digest* is not one that the compiler made."""
     return BindingError(
         fault(
             "CHARTER_CHANGED",
@@ -123,3 +99,9 @@ def identity(entry: Mapping[str, Any], plugins: Mapping[str, Any]) -> str:
         plugin = plugins["/".join(entry["plugin"])]
         told |= {"code": plugin["digest"], "version": plugin["version"]}
     return canonical.digest(canonical.encode(told))
+
+
+def lists_rules(policy: Mapping[str, Any]) -> bool:
+    """Return whether the body of a charter's policy is a list of rules."""
+    kind, name = policy["plugin"]
+    return kind == "policy" and name in RULE_LISTS

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from .charter_format import lists_rules
+from .charter import lists_rules
 from .conditions import as_list
 from .kinds import DEFAULT_KINDS
 from .match import AbilityFacts, Match

@@ -8,10 +8,9 @@ everything else is refused; each fault names what differs.
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
-import orjson
 
 from deedbook.contract import Object
 from deedbook.format import canonical
@@ -65,10 +64,6 @@ class Pin:
     digests: tuple[str, ...] = attrs.field(default=(), converter=tuple)
     editable: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the pin in the form of the file."""
-        return {"version": self.version} | ({"editable": True} if self.editable else {"digests": list(self.digests)})
-
 
 @attrs.frozen(kw_only=True)
 class Lock:
@@ -93,32 +88,6 @@ class Lock:
         raise_all(BindingError, (fault("CHARTER_CHANGED", f"{each}; run: deedbook lock", place=LOCK) for each in wrong))
         del found["schema_version"]
         return cls(**{**found, "plugins": {name: Pin(**pin) for name, pin in found["plugins"].items()}})
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any], digest: str, before: "Lock | None", *, editable: bool) -> "Lock":
-        """Pin a charter: its *document* and *digest*. With *editable*, distributions installed in place are accepted.
-
-        Charters of other platforms stay from *before* if they have the same sources, and wheels of other platforms stay
-        if they have the same version.
-        """
-        made = cls(
-            kernel=document["kernel"],
-            profile=document["profile"],
-            sources=document["sources"],
-            charters={},
-            plugins={
-                entry["distribution"]: _pin(entry, before, editable=editable) for entry in document["plugins"].values()
-            },
-        )
-        same = before is not None and attrs.evolve(before, charters={}, plugins={}) == attrs.evolve(made, plugins={})
-        return attrs.evolve(made, charters={**(before.charters if before and same else {}), current_platform(): digest})
-
-    def write(self, root: Folder) -> None:
-        """Write the file whole: sorted, indented, one entry a line."""
-        made = attrs.asdict(self, recurse=False)
-        made |= {"schema_version": "v1", "plugins": {name: pin.as_json() for name, pin in self.plugins.items()}}
-        options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        root.replace(LOCK, orjson.dumps(made, option=options), mode=0o644)
 
     # --- what it does not allow ---------------------------------------------------------------------------------------
 
@@ -166,12 +135,3 @@ class Lock:
             )
         elif pinned != digest:
             yield fault("CHARTER_CHANGED", f"charter {pinned} is pinned, this is {digest}; {_RUN}", place=LOCK)
-
-
-def _pin(entry: Mapping[str, Any], before: Lock | None, *, editable: bool) -> Pin:
-    version, digest = entry["version"], entry["digest"]
-    if digest is None:
-        return Pin(version, editable=editable)
-    old = before.plugins.get(entry["distribution"]) if before else None
-    kept = old.digests if old and old.version == version else ()
-    return Pin(version, sorted({*kept, digest}))

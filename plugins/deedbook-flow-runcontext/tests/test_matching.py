@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook import Skill
-from deedbook.call.prompts import choose
+from deedbook.sessions.prompts import choose
 from deedbook_flow_runcontext.hashing import HashingMatcher
 from deedbook_flow_runcontext.keywords import KeywordIndex
 from deedbook_flow_runcontext.task_text import build_task_text

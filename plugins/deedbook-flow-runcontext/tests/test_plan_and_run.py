@@ -7,7 +7,7 @@ import pytest
 from persons import approving
 
 from deedbook import Failed
-from deedbook.approvals.answering import answer
+from deedbook_approvals.answering import answer
 from deedbook_flow_runcontext.execution import PlanExecution
 from deedbook_testing import Example, FlowContract, ToolContract
 

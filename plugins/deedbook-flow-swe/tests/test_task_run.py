@@ -7,9 +7,9 @@ import pytest
 from shop import FIRST, SECOND, Shop, answer, build, check, git, outline
 
 from deedbook import Err, Failed, Ok
-from deedbook.approvals.answering import answer as answer_request
 from deedbook.approvals.keys import KeyRing
 from deedbook.format.schema import Schemas, data_folder
+from deedbook_approvals.answering import answer as answer_request
 from deedbook_flow_swe.running.values import read_value
 
 SPEC = "tasks/task-1/outline/spec.md"

@@ -14,7 +14,7 @@ ROOMS = tuple(
     f"deedbook.{room}"
     for room in (
         "approvals", "call", "charter", "cli", "contract", "format", "kernel", "ledger", "plugins", "policy",
-        "programs", "workspace",
+        "programs", "sessions", "workspace",
     )
 )  # fmt: skip
 """The rooms that the distribution uses beside the contract: it has a feature and commands."""

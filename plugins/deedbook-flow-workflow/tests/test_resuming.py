@@ -8,8 +8,8 @@ import pytest
 from cycles import write_cycle, write_persona
 
 from deedbook import ALLOW, Err, Ok, ask
-from deedbook.approvals.answering import answer
 from deedbook.approvals.keys import KeyRing
+from deedbook_approvals.answering import answer
 
 FLOW = "workflow/check"
 TYPES = ["workflow.started", "workflow.phase_advanced", "workflow.completed"]

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from remembering import ABILITIES, code, fine, folded, kept, propose, remembering, told, why
 
 from deedbook import Ok, open_kernel
+from deedbook.charter.zones import LEGACY
 from deedbook.contract import Event
 from deedbook.format import canonical
 from deedbook.format.errors import MemoryRefused
 from deedbook.format.events import Entry, label
-from deedbook.policy.zones import LEGACY
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.workspace import load_workspace
 from deedbook_memory.book import MemoryBook, read_history

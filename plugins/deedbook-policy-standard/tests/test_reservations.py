@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from persons import approving, perform_once
 
-from deedbook.approvals.answering import answer
 from deedbook.contract import Call, Failed, Principal, allow, deny
 from deedbook.format.canonical import encode
 from deedbook.format.errors import BindingError, Err, LedgerError, Ok
 from deedbook.format.events import Entry, label
 from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
+from deedbook_approvals.answering import answer
 from deedbook_audit.rederive import rejudge
 from deedbook_policy_standard.accounts import NUMBERS, AccountId, Terms, add
 from deedbook_policy_standard.balances import BALANCES, MAX_BETWEEN, RESERVED, SETTLED, Balances

@@ -14,10 +14,11 @@ from mcp_types import (
     UrlElicitationCapability,
 )
 
-from deedbook.approvals.answering import answer, open_queue
 from deedbook.approvals.keys import KeyRing
+from deedbook.call.queue import open_queue
 from deedbook.format.errors import DeedbookError
-from deedbook_tool_mcp.serving_people import choose_contact
+from deedbook_approvals.answering import answer
+from deedbook_tool_mcp.serving.people import choose_contact
 
 MODES = ("legacy", "2026-07-28")
 ERROR = "deedbook/error"

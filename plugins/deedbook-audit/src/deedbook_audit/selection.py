@@ -1,5 +1,6 @@
 """The ledgers to verify, and what is missing of the recorded ones."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
 from deedbook.format.heads import Gap, Head, find_gaps, find_unrecorded, list_heads, missing_file
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.reader import find_strays, is_empty
+from deedbook.format.reader import find_strays
 from deedbook_audit.verification.imports import compare_imports
 
 from .memory_sources import compare_memory_sources
@@ -174,7 +175,7 @@ def _select(source: AuditedWorkspace, identity: str, heads: Sequence[Head]) -> S
     try:
         missing = list(find_gaps(source.state, heads))
         with Folder.at(place.parent) as folder:
-            if is_empty(folder) and (missing or not find_strays(folder)):
+            if _is_empty(folder) and (missing or not find_strays(folder)):
                 return Selection([], missing, [] if missing else [identity], source, identity)
         if files and not heads and (gap := find_unrecorded(source.state, identity)):
             return Selection(files, [gap], (), source, identity)
@@ -182,3 +183,12 @@ def _select(source: AuditedWorkspace, identity: str, heads: Sequence[Head]) -> S
     except (DeedbookError, OSError):  # the file's own verification reports it
         missing = [] if files or not heads else [missing_file(heads)]
     return Selection(files, missing, (), source, identity)
+
+
+def _is_empty(folder: Folder) -> bool:
+    """Return whether a session's *folder* holds no event and no byte of one: no ledger, or an empty one."""
+    try:
+        with folder.open(LEDGER_FILE) as file:
+            return not os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return True

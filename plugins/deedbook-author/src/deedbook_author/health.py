@@ -18,11 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from deedbook.call.continuation.resume import has_open_run
 from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
 from deedbook.charter.store import Store
+from deedbook.continuation.resume import has_open_run
 from deedbook.contract.features import Check, first_faults
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
@@ -30,7 +30,7 @@ from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.reader import list_sessions, read
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.format.terminal import MOST_OF_A_KIND, few, pluralise
-from deedbook.ledger.liveness import SESSIONS
+from deedbook.maintenance.liveness import SESSIONS
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost

@@ -21,9 +21,9 @@ from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import SEALED, read, summarise
 from deedbook.kernel import Kernel
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
-from deedbook.ledger.liveness import session_start_lock
 from deedbook.ledger.recovery import HANDED_OVER, find_handover, refuse_handed_over
 from deedbook.maintenance.closing import write_head
+from deedbook.maintenance.liveness import session_start_lock
 from deedbook.maintenance.opening import open_ledger
 from deedbook.policy.callers import LOCAL
 from deedbook.workspace.declarations import Workspace

@@ -11,11 +11,11 @@ from typing import Any, Final, Self
 import attrs
 
 from deedbook.call.handlers import Outcome, Ticket
-from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, Err, Ok, Result, describe, fault
 from deedbook.policy.bound import OWN_MODEL
+from deedbook.sessions.session import Session
 
 from .completions import estimate_usage
 from .faults import FaultReport
@@ -164,10 +164,10 @@ class Conversation:
         judged = as_json(request)
         return self._unchanged(self._before_model(judged), judged)
 
-    async def abefore_model(self, request: dict[str, Any]) -> Permit:
-        """Act like `before_model`, from a coroutine."""
+    async def abefore_model(self, request: dict[str, Any], *, wait: float | None = None) -> Permit:
+        """Act like `before_model`, from a coroutine; *wait* is as that of `abefore`."""
         judged = as_json(request)
-        return self._unchanged(await self._abefore_model(judged), judged)
+        return self._unchanged(await self._abefore_model(judged, wait), judged)
 
     def after_model(self, permit: Permit, response: Object) -> None:
         """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
@@ -185,9 +185,9 @@ class Conversation:
         with self._faults:
             return self._permit_model(self.session.before(self.model, judged))
 
-    async def _abefore_model(self, judged: dict[str, Any]) -> Permit:
+    async def _abefore_model(self, judged: dict[str, Any], wait: float | None = None) -> Permit:
         with self._faults:
-            return self._permit_model(await self.session.abefore(self.model, judged))
+            return self._permit_model(await self.session.abefore(self.model, judged, wait=wait))
 
     def _permit_model(self, opened: Result[Ticket]) -> Permit:
         if isinstance(opened, Err):
@@ -205,8 +205,7 @@ class Conversation:
         """Return the answer to record; a note says which counts of its usage are estimated."""
         answer, estimated = estimate_usage(permit.args, dict(response))
         if estimated:
-            said = {"event": "UsageEstimated", "agent": self._agent, "said": {"counts": estimated}}
-            self.session.note("bridge.told", "agent", said, cause=permit.ticket.span)
+            self.note("UsageEstimated", {"counts": estimated}, permit)
         return recorded_result(answer)  # type: ignore[no-any-return]
 
     # --- the parts of a call ------------------------------------------------------------------------------------------
@@ -217,11 +216,11 @@ class Conversation:
             ability, judged = self._build_call(name, args)
             return self._permit(self.session.before(ability, judged), judged, args)
 
-    async def abefore(self, name: str, args: Mapping[str, Any]) -> Permit:
-        """Act like `before`, from a coroutine."""
+    async def abefore(self, name: str, args: Mapping[str, Any], *, wait: float | None = None) -> Permit:
+        """Act like `before`, from a coroutine; wait *wait* seconds for a person, by default as long as the guard."""
         with self._faults:
             ability, judged = self._build_call(name, args)
-            return self._permit(await self.session.abefore(ability, judged), judged, args)
+            return self._permit(await self.session.abefore(ability, judged, wait=wait), judged, args)
 
     def after(self, permit: Permit, value: Any) -> Any:
         """Record the result of a call and return what the caller may see: *value*, unless a hook narrowed it.
@@ -255,9 +254,13 @@ class Conversation:
         lost = fault("OUTCOME_UNKNOWN", f"{permit.ticket.bound.id} was begun and its outcome is not known: {why}")
         self.session.after(permit.ticket, Outcome("unknown", error=lost))
 
-    def note(self, event: str, said: Mapping[str, Any]) -> None:
-        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``)."""
-        self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})
+    def note(self, event: str, said: Mapping[str, Any], permit: Permit | None = None) -> None:
+        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``).
+
+        With *permit* it is an event of that call.
+        """
+        told = {"agent": self._agent, "event": event, "said": recorded_result(said)}
+        self.session.note("bridge.told", "agent", told, cause=permit.ticket.span if permit else None)
 
     def declared_effects(self, name: str) -> str | None:
         """Return the effects of the tool *name* as the workspace declares them; ``None`` if it does not."""

@@ -18,10 +18,10 @@ from .checkpoints.keeper import CheckpointKeeper
 
 if TYPE_CHECKING:
     from deedbook.call.handlers import Ticket
-    from deedbook.call.session import Session
     from deedbook.contract.features import Check
     from deedbook.kernel import Kernel
     from deedbook.ledger.ledger import Ledger
+    from deedbook.sessions.session import Session
     from deedbook.workspace.declarations import Workspace
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from deedbook.charter.zones import LEGACY, WORLD, ZONES
 from deedbook.contract import Object
 from deedbook.format.canonical import encode
 from deedbook.format.detectors import NAMES, Detectors
-from deedbook.policy.zones import LEGACY, WORLD, ZONES
 
 PROPOSED: Final = ZONES[:3]
 """The zones that accept proposals."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.charter.zones import WORLD, entry_of
 from deedbook.contract import Failed, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
@@ -18,7 +19,6 @@ from deedbook.format.schema import foreign
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import Caller
 from deedbook.policy.conditions import glob_test
-from deedbook.policy.zones import WORLD, entry_of
 
 from .book import MemoryBook
 from .entries import VERSION, ForbiddenValues

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from deedbook.charter.zones import LEGACY
 from deedbook.contract import Object
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
@@ -16,7 +17,6 @@ from deedbook.format.events import Entry, label, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE as LEDGER
 from deedbook.ledger.ledger import WorkspaceLedger
-from deedbook.policy.zones import LEGACY
 
 from .book import MemoryBook
 from .entries import MAX_KEY, VERSION, ForbiddenValues

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
+from deedbook.charter.zones import LEGACY
 from deedbook.contract import Event, Object
 from deedbook.format.events import EXCISED_KEY
 from deedbook.format.sealed import is_sealed
-from deedbook.policy.zones import LEGACY
 
 from .entries import is_key, upcast
 

@@ -6,10 +6,10 @@ They need the workspace ledger, which no plugin gets; YAML declares abilities ov
 from typing import Any, ClassVar, Final
 
 from deedbook.call.call_context import WorkspaceCall
+from deedbook.charter.zones import ZONES
 from deedbook.contract import Failed, Handler, HandlerSpec, Host, Json, Object, Plugin
 from deedbook.contract.pointers import POINTER
 from deedbook.format.errors import DeedbookError
-from deedbook.policy.zones import ZONES
 
 from .book import MemoryBook
 from .entries import PROPOSED

@@ -7,13 +7,14 @@ import attrs
 
 from deedbook.format.errors import DomainError, SourceError, raise_all
 from deedbook.format.schema import Schemas, data_folder
-from deedbook.kernel import bindings_for_hook_tests, bindings_for_judging
+from deedbook.kernel import bindings_for_judging
 from deedbook.plugins.plugins import Catalogue
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.policy.bindings import Bindings
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.trees import SourceTree
 from deedbook_author import hook_cases, policy_cases
+from deedbook_author.hook_bindings import bindings_for_hook_tests
 from deedbook_author.hook_cases import HookCaseResult
 from deedbook_author.policy_cases import Case, CaseResult, RuleCoverage
 

@@ -6,8 +6,8 @@ from deedbook.contract.features import featureimpl
 from deedbook.maintenance.opening import OWN
 
 if TYPE_CHECKING:
-    from deedbook.call.session import Session
     from deedbook.kernel import Kernel
+    from deedbook.sessions.session import Session
     from deedbook.workspace.declarations import Workspace
 
 

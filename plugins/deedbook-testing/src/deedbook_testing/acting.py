@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deedbook.call.session import Session
 from deedbook.contract import Json
 from deedbook.format.canonical import encode
 from deedbook.format.errors import Err, Ok, Result
+from deedbook.sessions.session import Session
 
 from .contract import SUBJECT, PluginContract, tree
 from .examples import Example

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deedbook.call.session import Session
 from deedbook.charter.instances import instances, unfolded
 from deedbook.contract import PATHS, Decision, Event, PolicyTarget, Principal, SubjectCase
 from deedbook.contract.facts import FACTS
@@ -18,6 +17,7 @@ from deedbook.format.schema import foreign
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import discover, load
 from deedbook.plugins.policy_kinds import Kind
+from deedbook.sessions.session import Session
 
 from .contract import SUBJECT, PluginContract, tree
 from .examples import ANYTHING, Asked

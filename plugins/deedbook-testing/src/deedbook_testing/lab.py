@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from deedbook.call.session import Session
 from deedbook.contract import Event, GateSpec, HandlerSpec
 from deedbook.format.errors import DeedbookError
 from deedbook.format.reader import read
@@ -18,6 +17,7 @@ from deedbook.kernel import Kernel, open_kernel
 from deedbook.plugins.groups import ENTRY_POINTS
 from deedbook.plugins.plugins import Catalogue, discover
 from deedbook.policy.bindings import Bindings
+from deedbook.sessions.session import Session
 from deedbook_audit.charters import CHARTER_MISSING
 from deedbook_audit.checking import Checker
 from deedbook_audit.recheck import CharterSource, recheck

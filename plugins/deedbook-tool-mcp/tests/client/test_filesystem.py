@@ -11,13 +11,13 @@ import pytest
 from persons import perform_once
 
 from deedbook import Decision
-from deedbook.approvals.answering import answer
 from deedbook.approvals.keys import KeyRing
 from deedbook.format.errors import Err, Ok
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.kernel import bindings_for_judging
 from deedbook.workspace.workspace import read_workspace, survey_workspace
+from deedbook_approvals.answering import answer
 from deedbook_audit.rederive import rejudge
 from deedbook_author import policy_cases as cases
 from deedbook_tool_mcp.server_listing import survey_server, write_listing

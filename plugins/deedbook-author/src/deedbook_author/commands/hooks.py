@@ -64,10 +64,10 @@ def test(options: GlobalOptions, files: tuple[str, ...], profile: str | None) ->
     from deedbook.format.files import Folder
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.format.terminal import plain
-    from deedbook.kernel import bindings_for_hook_tests
     from deedbook.workspace.trees import list_trees
     from deedbook.workspace.workspace import read_workspace
     from deedbook_author import hook_cases
+    from deedbook_author.hook_bindings import bindings_for_hook_tests
 
     source = read_workspace(options.workspace, profile)
     root = source.root

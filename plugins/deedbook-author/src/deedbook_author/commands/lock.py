@@ -28,7 +28,6 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
 
     First, the tools of MCP servers are listed again and changes are shown.
     """
-    from deedbook.charter.locks import lock
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
     from deedbook.format.release import VERSION
@@ -37,6 +36,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.workspace.lockfile import LOCK
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_author.locking import lock
     from deedbook_author.pack_effects import pack_effect
     from deedbook_author.policy_coverage import find_unguarded, find_unmatched, lint_policies_here
 

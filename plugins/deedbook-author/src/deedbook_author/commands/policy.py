@@ -58,7 +58,7 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
 
 
 def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dict[str, Any]:
-    from deedbook.policy.charter_format import lists_rules
+    from deedbook.policy.charter import lists_rules
 
     rules = entry["settings"]["rules"] if lists_rules(entry) else []
     told = [{"place": place, "then": rule["then"], "reason": rule.get("reason", ""), "when": rule.get("when")}

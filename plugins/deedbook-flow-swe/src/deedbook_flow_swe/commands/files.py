@@ -9,7 +9,6 @@ import click
 from deedbook.cli.common import GlobalOptions, json_option, profile_option
 from deedbook.cli.output import as_json, say, table
 from deedbook.format.terminal import plain
-from deedbook_flow_workflow.commands.file_list import print_files
 
 from .lookup import find_contract, find_definition, find_registry, find_workspace
 
@@ -26,6 +25,8 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
     """List pipelines, contracts, routing policies and schemas: id, title, and the file that declares them."""
     registry = find_registry(find_workspace(options, profile))
     files = [] if registry is None else [file for axis in registry.files.values() for file in axis.values()]
+    from deedbook_flow_workflow.commands.file_list import print_files
+
     print_files(options, files, none="there are no pipelines; add .system/swe/pipeline.yaml, or a pack that has one")
     return 0
 

@@ -16,9 +16,9 @@ from deedbook.format.terminal import plain
 from .lookup import find_definition, find_workspace
 
 if TYPE_CHECKING:
-    from deedbook.call.session import Session
     from deedbook.contract import Event
     from deedbook.kernel import Kernel
+    from deedbook.sessions.session import Session
     from deedbook_flow_swe.running.board import TaskRow
     from deedbook_flow_swe.running.runner import TaskEnding
     from deedbook_flow_swe.running.task_queue import QueuedTask, TaskQueue

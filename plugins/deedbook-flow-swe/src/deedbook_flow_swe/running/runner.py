@@ -7,10 +7,10 @@ from typing import Any, Final
 import attrs
 
 from deedbook.approvals.results import sign_as
-from deedbook.call.session import Session
 from deedbook.contract import Event, Principal
 from deedbook.format.errors import DeedbookError, Err, Result
 from deedbook.kernel import Kernel
+from deedbook.sessions.session import Session
 from deedbook_flow_swe.definition import PREFIX, Definition
 
 from .board import TaskRow

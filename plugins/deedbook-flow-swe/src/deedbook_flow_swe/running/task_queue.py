@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.call.session import Session
 from deedbook.contract import Event, Failed
 from deedbook.format.errors import Err, TaskError, fault
 from deedbook.format.events import new_id
 from deedbook.kernel import Kernel
+from deedbook.sessions.session import Session
 from deedbook_flow_swe.definition import PREFIX, Definition
 from deedbook_flow_swe.events import TASK_STARTED
 from deedbook_serve.tasks.runner import Tasks

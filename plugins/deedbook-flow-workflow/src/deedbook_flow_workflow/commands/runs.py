@@ -12,10 +12,10 @@ from deedbook.contract import MODES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
     from deedbook.format.files import Folder
     from deedbook.kernel import Kernel
+    from deedbook.sessions.session import Session
 
 
 @click.command("run", short_help="Run a cycle.")
@@ -63,7 +63,7 @@ def resume(options: GlobalOptions, session: str, accept_charter: str, wait: floa
     """Go on with the cycle of SESSION at the phase where it stood; nothing that is recorded is done again."""
     from deedbook.cli.execution import execute, reply_ending
     from deedbook.cli.ledgers import own_session
-    from deedbook.cli.performing import profile_of, resume_session
+    from deedbook.cli.resume import profile_of, resume_session
     from deedbook.workspace.workspace import read_workspace
 
     workspace = read_workspace(options.workspace)

@@ -63,7 +63,7 @@ def _export_seed_002(place: Path) -> Iterable[bytes]:
 def _find_running(place: Path) -> frozenset[str]:
     """Return the running processes, if the ledger at *place* lies in its state folder."""
     from deedbook.format.files import Folder
-    from deedbook.ledger.liveness import list_living
+    from deedbook.maintenance.liveness import list_living
 
     with Folder.at(place.absolute().parent.parent) as state:
         return list_living(state)
@@ -73,7 +73,7 @@ def _find_process(place: Path, session: str) -> str:
     """Return the process that wrote a *session*, from the workspace ledger; empty if it is unknown."""
     from deedbook.format.errors import DeedbookError
     from deedbook.format.folds import fold
-    from deedbook.ledger.processes import ProcessesFold
+    from deedbook.maintenance.processes import ProcessesFold
     from deedbook_audit.upcasting.reader import read
 
     folder = place.absolute().parent

@@ -11,13 +11,13 @@ from deedbook.cli.output import data_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deedbook.call.continuation.parent import ParentSession
-    from deedbook.call.prompts import Reply
-    from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
+    from deedbook.continuation.parent import ParentSession
     from deedbook.contract import Json
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
+    from deedbook.sessions.prompts import Reply
+    from deedbook.sessions.session import Session
     from deedbook_inspect.forking.fork import Fork
 
 SECTION: Final = "Do"
@@ -50,8 +50,8 @@ def command(  # noqa: PLR0913 - one for each option
     recorded one gets the recorded outcome, and its handler does not run. Without --run or --prompt nothing more is
     done.
     """
-    from deedbook.call.continuation.parent import read_parent
     from deedbook.cli.execution import execute
+    from deedbook.continuation.parent import read_parent
     from deedbook_audit.commands.ledgers import session_file
     from deedbook_audit.upcasting.naming import split_source
 
@@ -113,9 +113,9 @@ def _redo(session: "Session", fork: "Fork") -> "Ending":
 
 def _describe_end(result: "Result[Json | Reply]", stopped: bool) -> "Ending":
     """Return how the work ended; reaching the end of the recorded past is no failure."""
-    from deedbook.call.prompts import Reply
     from deedbook.cli.execution import Ending, call_ending
     from deedbook.format.errors import Err, Ok
+    from deedbook.sessions.prompts import Reply
 
     if stopped and isinstance(result, Err) and result.error.code == ENDED:
         return Ending(ENDED)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deedbook.format.reader import SessionSummary
-    from deedbook.ledger.processes import Process, Processes, SessionRecord
+    from deedbook.maintenance.processes import Process, Processes, SessionRecord
 
 SECTION: Final = "Record"
 
@@ -24,7 +24,7 @@ def command(asked: GlobalOptions) -> int:
     """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
     from deedbook.format.files import Folder
     from deedbook.format.reader import list_sessions
-    from deedbook.ledger.processes import Processes, read_processes
+    from deedbook.maintenance.processes import Processes, read_processes
     from deedbook.workspace.workspace import read_workspace
 
     state, found, listed = read_workspace(asked.workspace).state, Processes(), {}

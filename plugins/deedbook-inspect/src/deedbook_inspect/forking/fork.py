@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import attrs
 
-from deedbook.call.continuation.parent import ParentSession
-from deedbook.call.prompts import Reply
-from deedbook.call.run_journal import SessionOrigin
-from deedbook.call.session import Session
+from deedbook.continuation.parent import ParentSession
 from deedbook.contract import Json
 from deedbook.format.errors import Err, LedgerError, Ok, Result, fault
 from deedbook.kernel import Kernel
+from deedbook.sessions.prompts import Reply
+from deedbook.sessions.run_journal import SessionOrigin
+from deedbook.sessions.session import Session
 
 from .past import Past, refuse_settled
 from .recall import Recall

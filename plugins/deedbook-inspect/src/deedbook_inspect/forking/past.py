@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.call.continuation.parent import ParentSession, ValueMissing
-from deedbook.call.continuation.requests import given_as
+from deedbook.continuation.parent import ParentSession, ValueMissing
+from deedbook.continuation.requests import given_as
 from deedbook.contract import Event
 from deedbook.format.canonical import digest, encode_payload
 from deedbook.format.errors import LedgerError, fault

@@ -10,17 +10,17 @@ from itertools import islice
 from threading import Lock
 from typing import Any, Final, Literal, TypeAlias
 
-from deedbook.call.continuation.differences import ValueDifference, find_differences
-from deedbook.call.continuation.parent import ValueMissing
-from deedbook.call.continuation.requests import given_as, may_have_effects
 from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome, Ticket
-from deedbook.call.run_journal import RunJournal, Write
+from deedbook.continuation.differences import ValueDifference, find_differences
+from deedbook.continuation.parent import ValueMissing
+from deedbook.continuation.requests import given_as, may_have_effects
 from deedbook.contract import Event, Object
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DomainError, Result, fault
 from deedbook.format.sealed import Sealer
 from deedbook.policy.bindings import Bindings
+from deedbook.sessions.run_journal import RunJournal, Write
 
 from .past import Past, RecordedCall
 

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import attrs
 
-from deedbook.call.continuation.parent import ParentSession, ValueMissing
-from deedbook.call.continuation.requests import given_as
+from deedbook.continuation.parent import ParentSession, ValueMissing
+from deedbook.continuation.requests import given_as
 from deedbook.contract import Event
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY

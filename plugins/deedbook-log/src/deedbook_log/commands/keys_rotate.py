@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from deedbook.cli.common import GlobalOptions, display_path, json_option
-from deedbook.cli.keys import out_option, refuse_place, tell
 from deedbook.cli.output import data_command, format_error, message, report_error
+from deedbook_approvals.commands.keys import out_option, refuse_place, tell
 
 UNSOUND = 4
 

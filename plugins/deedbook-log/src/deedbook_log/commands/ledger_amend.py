@@ -30,13 +30,13 @@ def command(
     principal: str | None,
 ) -> int:
     """Amend event SEQ of SESSION (an id, or `workspace`); the recorded line stays, and both versions are shown."""
-    from deedbook.cli.ledgers import writable_ledger
     from deedbook.format.errors import recordable
     from deedbook.format.schema import Schemas, data_folder
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_log.commands.naming import writable_ledger
     from deedbook_log.corrections.amending import amend
 
     patch = [*map(_change, sets), *({"at": pointer} for pointer in removes)]

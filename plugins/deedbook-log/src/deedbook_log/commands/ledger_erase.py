@@ -38,12 +38,12 @@ def command(
 
     Backups are not reached; delete the values there yourself.
     """
-    from deedbook.cli.ledgers import writable_ledger
     from deedbook.format.errors import recordable
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_log.commands.naming import writable_ledger
     from deedbook_log.corrections.erasing import erase
 
     source = read_workspace(options.workspace)

@@ -21,12 +21,12 @@ def command(options: GlobalOptions, session: str, seq: int, reason: str, princip
     Use it for values that were never sealed and must not stay. Sealed values are erased: `deedbook ledger erase`. The
     line's header and all hashes stay, and the ledger records what was removed, when and by whom.
     """
-    from deedbook.cli.ledgers import writable_ledger
     from deedbook.format.errors import recordable
     from deedbook.maintenance.authors import author
     from deedbook.maintenance.extending import notify_extended
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_log.commands.naming import writable_ledger
     from deedbook_log.corrections.excising import excise, preview, refuse_missing, renew_pages
 
     source = read_workspace(options.workspace)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
+    from deedbook.sessions.session import Session
     from deedbook.workspace.declarations import Workspace
     from deedbook_memory.book import MemoryBook
     from deedbook_memory.recall import Change

@@ -11,12 +11,12 @@ from typing import Any, Final
 import attrs
 
 from deedbook.call.handlers import Outcome, Ticket
-from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DomainError, Err, Result, fault, recordable
 from deedbook.policy.gates import describe_source
 from deedbook.policy.path_mapping import PathMapper
+from deedbook.sessions.session import Session
 from deedbook_serve.agents import MCP, OTHER, CodingAgent, Moment
 
 from .dialects import PASS, Answer, HookEvent, RenderedAnswer

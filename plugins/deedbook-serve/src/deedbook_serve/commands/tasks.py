@@ -21,10 +21,10 @@ from deedbook.cli.common import (
 from deedbook.cli.output import answer, as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
-    from deedbook.call.session import Session
     from deedbook.cli.execution import Ending
     from deedbook.format.errors import Result
     from deedbook.kernel import Kernel
+    from deedbook.sessions.session import Session
     from deedbook.workspace.declarations import Workspace
     from deedbook_serve.tasks.book import TaskBook
     from deedbook_serve.tasks.runner import Created, Tasks

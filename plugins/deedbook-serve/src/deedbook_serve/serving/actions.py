@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from deedbook.call.session import Session
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, LedgerError, Result, fault, recordable
 from deedbook.format.events import Entry, label, new_id
+from deedbook.sessions.session import Session
 from deedbook_serve.tasks.runner import Created, RunResult, Task, Tasks
 
 from .action_records import DONE, GUARD, PREFLIGHT, RECEIVED, REFUSED, ActionRecord

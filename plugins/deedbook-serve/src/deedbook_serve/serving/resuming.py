@@ -6,15 +6,14 @@ from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Final
 
-from deedbook.approvals.answering import open_queue
-from deedbook.call.continuation.resume import open_requests
-from deedbook.call.queue import ApprovalQueue
-from deedbook.call.session import Session
+from deedbook.call.queue import ApprovalQueue, open_queue
+from deedbook.continuation.resume import open_requests
 from deedbook.format.errors import DeedbookError, Err, fault
 from deedbook.format.events import timestamp
 from deedbook.format.reader import read, summarise
 from deedbook.kernel import Kernel
-from deedbook.ledger.liveness import SESSIONS
+from deedbook.maintenance.liveness import SESSIONS
+from deedbook.sessions.session import Session
 
 _ANSWERED: Final = ("approved", "denied")
 

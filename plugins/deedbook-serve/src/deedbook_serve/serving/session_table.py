@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.call.session import Session
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError, Err, Ok, Result, SessionRefused, fault
 from deedbook.kernel import Kernel
+from deedbook.sessions.session import Session
 from deedbook_serve.tasks.book import TaskBook
 from deedbook_serve.tasks.runner import Task, Tasks
 from deedbook_serve.tasks.views import build_view

@@ -4,13 +4,13 @@ from typing import Any
 
 import attrs
 
-from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, TaskError, fault, recordable
 from deedbook.policy.bound import BoundAbility
 from deedbook.policy.judge import DecisionContext, check_admission, encode_args, make_call
 from deedbook.policy.requests import principal_json
+from deedbook.sessions.session import Session
 
 from .task_log import TaskLog
 

@@ -9,13 +9,13 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
-from deedbook.call.identity import Identity
-from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, TaskError, fault, recordable
 from deedbook.format.events import new_id
 from deedbook.ledger.ledger import WorkspaceLedger
+from deedbook.maintenance.identity import Identity
+from deedbook.sessions.session import Session
 
 from .book import KEY, RUNNABLE, TASK_ID, TaskBook, TaskRecord
 from .preflights import Preflights, Unavailable

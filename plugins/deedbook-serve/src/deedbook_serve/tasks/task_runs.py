@@ -11,9 +11,9 @@ import attrs
 
 from deedbook.call.door import Door
 from deedbook.call.handlers import Ticket
-from deedbook.call.session import Session
 from deedbook.contract import Json, Object
 from deedbook.format.errors import DeedbookError, DomainError, Err, Ok, Result, fault
+from deedbook.sessions.session import Session
 
 from .book import TaskRecord
 from .run_outcome import RunOutcome

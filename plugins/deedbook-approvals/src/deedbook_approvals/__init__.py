@@ -1,0 +1,1 @@
+"""Answer requests, perform what was approved, and the commands `approvals` and `keys`."""
