@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from deedbook.sessions.session import Session
 from deedbook.format.errors import BindingError, DeedbookError, SourceError, fault
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.callers import Client
+from deedbook.sessions.session import Session
 from deedbook.workspace.sources import find_workspace
 
 _AGENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
