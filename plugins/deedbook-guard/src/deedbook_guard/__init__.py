@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .guards import Guard, guard
     from .subclassing import govern_object, owner_of
 
-_MODULES = {
+_MODULES: Final = {
     "CallDenied": "conversation",
     "Conversation": "conversation",
     "Guard": "guards",

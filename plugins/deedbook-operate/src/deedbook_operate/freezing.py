@@ -19,8 +19,8 @@ from typing import Any, Final, NoReturn
 
 import attrs
 
-from deedbook.approvals.answering import choose_approver, load_key
 from deedbook.approvals.keys import KeyRing
+from deedbook.approvals.results import choose_approver, load_key
 from deedbook.call.pending_calls import withdraw
 from deedbook.call.queue import OPEN, ApprovalQueue
 from deedbook.cli.ledgers import read_leniently

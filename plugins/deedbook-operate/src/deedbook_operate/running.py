@@ -13,8 +13,8 @@ from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import list_sessions, read
-from deedbook.ledger.processes import read_processes
 from deedbook.ledger.recovery import intents_without_outcome
+from deedbook.maintenance.processes import read_processes
 from deedbook.policy.charter import Charter
 
 from .freezes import Freeze

@@ -6,7 +6,7 @@ The private keys of the workspace's approvers are not used: in the copy, every a
 from collections.abc import Mapping
 from typing import Any, Final
 
-from deedbook.approvals.answering import open_queue
+from deedbook.call.queue import open_queue
 from deedbook.format import canonical
 from deedbook.format.events import Entry, label, new_id
 from deedbook.format.notes import SigningKey

@@ -9,7 +9,6 @@ from typing import Final
 
 import attrs
 
-from deedbook.charter.locks import lock
 from deedbook.charter.store import Store
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
@@ -20,6 +19,7 @@ from deedbook.plugins.plugins import Catalogue, Installation
 from deedbook.policy.charter import Charter
 from deedbook.workspace.site import SETTINGS
 from deedbook.workspace.workspace import load_profile
+from deedbook_author.locking import lock
 
 from .attacks import Attack, Broken, NotApplicable, expect
 from .scratch import Scratch

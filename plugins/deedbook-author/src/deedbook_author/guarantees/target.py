@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.sessions.session import Session
 from deedbook.contract import Event, Principal
 from deedbook.format.errors import DeedbookError, Err, Ok
 from deedbook.format.reader import read
@@ -18,6 +17,7 @@ from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.bound import DURABLE
 from deedbook.policy.callers import AGENT
 from deedbook.policy.kinds import KINDS
+from deedbook.sessions.session import Session
 from deedbook_author.guarantees.candidates import JudgedCall, judge_candidates
 
 from .attacks import NotApplicable
