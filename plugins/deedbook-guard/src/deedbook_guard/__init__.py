@@ -3,6 +3,8 @@
 Each name is imported when it is asked for: the command of this distribution shows its help without them.
 """
 
+from typing import Final
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .conversation import CallDenied, Conversation, Permit, ResultWithheld

@@ -319,22 +319,14 @@ class AdapterContract(ABC):
         turns = [[("send", {"text": "a"})], [("drop", {"text": "b"})]]
         asyncio.run(self.run(self.agent(opened[-1], effects.tools(), turns)))
         assert self._calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
-<<<<<<< HEAD
         assert opened[-1].current.declared_effects(self.tool_names["send"]) == "write"
-=======
-        assert opened[-1].current.declared_effects("send") == "write"
->>>>>>> int
 
     def test_value_that_is_no_agent_is_refused(self) -> None:
         """The error says what was expected."""
         if not self.framework:
             pytest.skip("the adapter has no entry point for `deedbook adopt`")
         with pytest.raises(BindingError, match=r"it is 'function' and not a .*MODULE:FUNCTION"):
-<<<<<<< HEAD
             find_adapter(self.framework)(_chain)
-=======
-            find_adapter(self.framework)(_events)
->>>>>>> int
 
     # --- models -------------------------------------------------------------------------------------------------------
 
