@@ -213,6 +213,7 @@ def go_on(project: Path) -> None:
     assert os.waitstatus_to_exitcode(status) in (0, 9)
 
 
+@pytest.mark.campaign(keep=3)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.phase)
 def test_gate_of_each_phase_stops_its_damaged_answer(played: Path, tmp_path: Path, damage: Damage):
     project = tmp_path / "project"
