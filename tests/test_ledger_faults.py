@@ -78,6 +78,16 @@ def test_file_size_limit_refuses_and_takes_again_when_it_is_lifted(tmp_path):
     assert len(checked(tmp_path)) == size + 1
 
 
+def test_removed_file_takes_no_event(tmp_path):
+    """A write to a file without a name succeeds, and nobody will ever read it."""
+    ledger = begin(tmp_path)
+    (tmp_path / NAME).unlink()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="its file was removed"):
+            ledger.append([note(ledger)])
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("problem", [NO_SPACE, BROKEN_DISK, OSError(errno.EDQUOT, "Disk quota exceeded")])
 def test_failing_write_is_cut_back_and_not_acknowledged(tmp_path, monkeypatch, problem):
     def half_then_fail(name, _number, go, args):

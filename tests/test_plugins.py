@@ -452,8 +452,9 @@ def test_first_party_plugin_that_is_missing_is_named_with_its_distribution():
 
 def test_every_first_party_plugin_is_known_with_its_distribution():
     groups = {**GROUPS, "command": "deedbook.commands", "feature": "deedbook.features"}
+    groups["adapter"] = "deedbook.adapters"  # of deedbook-guard: `deedbook adopt`
     offered = {}
-    for path in sorted(ROOT.glob("plugins/*/pyproject.toml")):
+    for path in sorted([*ROOT.glob("plugins/*/pyproject.toml"), *ROOT.glob("adapters/*/pyproject.toml")]):
         project = tomllib.loads(path.read_text())["project"]
         for group, points in project.get("entry-points", {}).items():
             kinds = [kind for kind, its in groups.items() if its == group]

@@ -15,6 +15,7 @@ from persons import approving, perform_once
 
 from deedbook import Err, Failed, Ok, ask, transform
 from deedbook.approvals.keys import KeyRing
+from deedbook.call.handlers import Outcome
 from deedbook.call.pending_calls import PendingCalls
 from deedbook.call.queue import ApprovalQueue, open_queue
 from deedbook.contract import Principal
@@ -397,3 +398,20 @@ def test_each_call_may_have_a_patience_of_its_own(office, ran):
     assert asyncio.run(session.acall("pay", BOB, wait=SECONDS)) == Ok({"paid": "bob"})
     thread.join()
     assert ran == [BOB]
+
+
+@pytest.mark.parametrize("way", ["before", "abefore"])
+def test_each_call_of_another_program_may_have_a_patience_of_its_own(office, way):
+    """As for calls that the kernel performs."""
+
+    def before(session, **more):
+        found = getattr(session, way)("pay", BOB, **more)
+        return asyncio.run(found) if way == "abefore" else found
+
+    session, patient = office.session(), office.session(wait=SECONDS)
+    assert before(patient, wait=0).error.code == "NEEDS_HUMAN"
+    (identity,) = requests(patient)
+    thread = answering(office, session, identity)
+    ticket = before(session, wait=SECONDS)
+    thread.join()
+    assert session.after(ticket.value, Outcome("result", {"paid": "bob"})) == Ok({"paid": "bob"})

@@ -1,22 +1,10 @@
 """The adapter for Microsoft Agent Framework, with real agents and a fake chat client."""
 
 import asyncio
-import json
 
 import pytest
-from agent_framework import (
-    Agent,
-    BaseChatClient,
-    ChatMiddlewareLayer,
-    ChatResponse,
-    ChatResponseUpdate,
-    Content,
-    FunctionInvocationLayer,
-    Message,
-    MiddlewareFailure,
-    ResponseStream,
-    tool,
-)
+from agent_framework import Agent, Message, MiddlewareFailure, tool
+from agent_framework_client import FakeChatClient, told
 from deedbook_adapter_agent_framework import govern
 
 from deedbook import guard
@@ -25,59 +13,16 @@ from deedbook.format.reader import read
 from deedbook_guard import Conversation
 from deedbook_testing.adapters import AdapterContract
 
-USAGE = {"input_token_count": 7, "output_token_count": 3}
-
-
-class Fake(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
-    """A chat client that answers with the calls of each turn, then with ``done``; it calls *count* when asked."""
-
-    def __init__(self, turns, count=lambda: None):
-        super().__init__()
-        self.turns = [list(turn) for turn in turns]
-        self.count = count
-        self.number = 0
-
-    def _contents(self):
-        self.count()
-        if not self.turns:
-            return [Content.from_text("done")]
-        made = []
-        for name, args in self.turns.pop(0):
-            self.number += 1
-            made.append(
-                Content.from_function_call(call_id=f"call-{self.number}", name=name, arguments=json.dumps(dict(args)))
-            )
-        return made
-
-    def _inner_get_response(self, *, messages, stream, options, **kwargs):
-        if stream:
-
-            async def updates():
-                yield ChatResponseUpdate(role="assistant", contents=self._contents())
-                yield ChatResponseUpdate(role="assistant", contents=[Content.from_usage(dict(USAGE))])
-
-            return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
-
-        async def answer():
-            return ChatResponse(messages=Message("assistant", self._contents()), usage_details=dict(USAGE))
-
-        return answer()
-
-
-def told(messages):
-    """Return what tools told the model."""
-    parts = [content for message in messages for content in message.contents if content.type == "function_result"]
-    return "\n".join(str(part.result or part.exception) for part in parts)
-
 
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "agent-framework"
     retry_error = ValueError
 
     def agent(self, governed, tools, turns):
         made = [tool(each, approval_mode="never_require") for each in tools.values()]
-        return Agent(Fake(turns, self.requests.count), tools=made, middleware=govern(governed))
+        return Agent(FakeChatClient(turns, self.requests.count), tools=made, middleware=govern(governed))
 
     def team(self, governed, tools, turns):
         inner = self.agent(governed, tools, turns)
@@ -116,7 +61,7 @@ def events(governed):
 
 @pytest.mark.parametrize("stream", [False, True], ids=["run", "stream"])
 def test_usage_and_instructions_are_recorded(asking, stream):
-    agent = Agent(Fake([]), instructions="Be brief.", middleware=govern(asking))
+    agent = Agent(FakeChatClient([]), instructions="Be brief.", middleware=govern(asking))
 
     async def run():
         ran = agent.run("go", stream=stream)
@@ -139,7 +84,7 @@ def test_call_that_needs_a_person_pauses_the_run(asking):
         done.append(text)
         return text
 
-    agent = Agent(Fake([[("send", {"text": "a"})]]), tools=[send], middleware=govern(asking, pause=True))
+    agent = Agent(FakeChatClient([[("send", {"text": "a"})]]), tools=[send], middleware=govern(asking, pause=True))
 
     async def run():
         session = agent.create_session()
@@ -156,7 +101,7 @@ def test_call_that_needs_a_person_pauses_the_run(asking):
 
 
 def test_stream_that_is_left_early_has_an_outcome(asking):
-    agent = Agent(Fake([]), middleware=govern(asking))
+    agent = Agent(FakeChatClient([]), middleware=govern(asking))
 
     async def run():
         stream = agent.run("go", stream=True)
@@ -186,7 +131,7 @@ def test_failure_of_the_ledger_ends_the_run(tmp_path, monkeypatch, part):
     (tmp_path / ".system/deedbook.yaml").write_text(text)
     with guard("crew", workspace=tmp_path) as governed:
         monkeypatch.setattr(Conversation, part, fail)
-        client = Fake([[("send", {"text": "a"})]], lambda: asked.append(1))
+        client = FakeChatClient([[("send", {"text": "a"})]], lambda: asked.append(1))
         agent = Agent(client, tools=[tool(send, approval_mode="never_require")], middleware=govern(governed))
         with pytest.raises(MiddlewareFailure, match="the disk is full"):
             asyncio.run(agent.run("go"))

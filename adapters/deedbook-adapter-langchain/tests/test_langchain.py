@@ -1,14 +1,14 @@
 """The adapter for LangChain, with real agents and a fake model."""
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from deedbook_adapter_langchain import govern
+from deedbook_adapter_langchain import govern, list_tools
 from langchain.agents import create_agent
 from langchain.messages import AIMessage, ToolMessage
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.tools import StructuredTool, ToolException
+from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -66,6 +66,7 @@ def told(state):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "langchain"
     retry_error = ToolException
 
     def agent(self, governed, tools, turns):
@@ -181,3 +182,19 @@ def test_version_that_is_not_tested_is_refused(asking, monkeypatch):
     monkeypatch.setattr("deedbook_adapter_langchain.BELOW", "1.0")
     with pytest.raises(BindingError, match="is tested with langchain"):
         govern(asking)
+
+
+def test_arguments_that_the_graph_injects_are_not_in_the_schema():
+    def refunding(order: str, call: Annotated[str, InjectedToolCallId], amount: int = 10) -> str:
+        """Refund an order."""
+        return f"{amount} for {order} by {call}"
+
+    hints = {"readOnlyHint": True, "owner": "shop"}
+    refund = StructuredTool.from_function(refunding, name="refund", metadata=hints)
+    graph = StateGraph(MessagesState)
+    graph.add_node("inner", create_agent(fake([]), [refund]))
+    graph.add_edge(START, "inner")
+    (listed,) = list_tools(graph.compile()).tools
+    assert listed.annotations == {"readOnlyHint": True}
+    assert set(listed.input_schema["properties"]) == {"order", "amount"}
+    assert list_tools(ToolNode([refund])).tools == (listed,)

@@ -15,10 +15,11 @@ from agents import (
     Runner,
     ShellTool,
     Usage,
+    WebSearchTool,
     function_tool,
 )
 from agents.testing import ScriptedModel, assistant_message, function_call
-from deedbook_adapter_openai_agents import govern
+from deedbook_adapter_openai_agents import govern, list_tools
 
 from deedbook import guard
 from deedbook.format.errors import BindingError
@@ -50,6 +51,7 @@ def fake(turns, count=lambda: None):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "openai-agents"
     retry_error = ValueError
     failed_model = "unknown"
 
@@ -60,6 +62,9 @@ class TestContract(AdapterContract):
             tools=[function_tool(each) for each in tools.values()],
         )
         return made, govern(governed, made)
+
+    def framework_agent(self, agent):
+        return agent[0]
 
     def team(self, governed, tools, turns):
         worker, _ = self.agent(governed, tools, turns)
@@ -256,3 +261,19 @@ def test_version_that_is_not_tested_is_refused(governed, monkeypatch):
     monkeypatch.setattr("deedbook_adapter_openai_agents.LEAST", "9.0")
     with pytest.raises(BindingError, match="is tested with openai-agents"):
         govern(governed, Agent(name="worker"))
+
+
+def test_tools_of_all_reachable_agents_are_listed_and_defaults_are_not_required():
+    """The SDK's strict form requires every argument; a model of another provider may leave out those with a default."""
+
+    @function_tool
+    def refund(order: str, amount: int = 10, note: str | None = None) -> str:
+        """Refund an order."""
+        return f"{order} {amount} {note}"
+
+    desk = Agent(name="desk", tools=[refund, WebSearchTool()])
+    listed = list_tools(Agent(name="front", handoffs=[desk], tools=[desk.as_tool("ask_desk", "Ask the desk.")]))
+    tools = {each.name: each for each in listed.tools}
+    assert set(tools) == {"refund", "ask_desk"}
+    assert tools["refund"].input_schema["required"] == ["order"]
+    assert listed.unlisted == ("agent 'desk': WebSearchTool is no function tool",)

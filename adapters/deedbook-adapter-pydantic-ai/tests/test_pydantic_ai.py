@@ -1,15 +1,20 @@
 """The adapter for Pydantic AI, with real agents and a fake model."""
 
 import asyncio
+from datetime import date, timedelta
+from typing import Literal
 
 import pytest
-from deedbook_adapter_pydantic_ai import govern
+from deedbook_adapter_pydantic_ai import govern, list_tools
+from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, ModelRetry
 from pydantic_ai.messages import ImageUrl, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from deedbook import guard
 from deedbook.format.reader import read
+from deedbook_guard.adoption.changes import plan, write
 from deedbook_testing.adapters import AdapterContract
 
 
@@ -44,6 +49,7 @@ def told(result):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "pydantic-ai"
     retry_error = ModelRetry
 
     def agent(self, governed, tools, turns):
@@ -121,3 +127,46 @@ def test_version_that_is_not_tested_is_refused(asking, monkeypatch):
     monkeypatch.setattr("deedbook_adapter_pydantic_ai.BELOW", "2.0")
     with pytest.raises(BindingError, match="is tested with pydantic-ai-slim"):
         govern(asking)
+
+
+class Item(BaseModel):
+    """An ordered thing, which may contain others."""
+
+    name: str
+    count: int = 1
+    parts: list["Item"] = []
+
+
+def order(item: Item) -> str:
+    """Order an item."""
+    return item.name
+
+
+def plan_for(day: date, tags: set[str], span: timedelta, raw: bytes, colour: Literal["red", "blue"] = "red") -> str:
+    """Plan something."""
+    return f"{day} {sorted(tags)} {span} {raw!r} {colour}"
+
+
+def test_adopted_schemas_fit_the_arguments_as_pydantic_validates_them(tmp_path):
+    """A function whose only parameter is a model gets that model, though the model's members are its schema."""
+    calls = [
+        ("order", {"name": "a", "parts": [{"name": "b"}]}),
+        ("plan_for", {"day": "2026-01-02", "tags": ["x", "y"], "span": "P1DT1S", "raw": "é"}),
+    ]
+    tools = [order, plan_for]
+    listed = list_tools(Agent(fake([]), tools=tools))
+    changes, notes = plan(tmp_path, "crew", listed.tools)
+    assert notes == []
+    write(tmp_path, changes)
+    with guard("crew", workspace=tmp_path) as governed:
+        agent = Agent(fake([calls]), tools=tools, capabilities=[govern(governed)])
+        said = told(asyncio.run(agent.run("go")))
+    assert said.splitlines() == ["a", "2026-01-02 ['x', 'y'] 1 day, 0:00:01 b'\\xc3\\xa9' red"]
+
+
+def test_tools_of_other_toolsets_are_listed_as_far_as_they_are_known():
+    inner = FunctionToolset([order])
+    agent = Agent(fake([]), tools=[plan_for], toolsets=[inner.prefixed("shop"), ExternalToolset([])])
+    listed = list_tools(agent)
+    assert [tool.name for tool in listed.tools] == ["plan_for", "shop_order"]
+    assert ["ExternalToolset" in each for each in listed.unlisted] == [True]

@@ -2,7 +2,8 @@
 
 Nothing here knows what a line means. The promises, in the order in which they are kept:
 
-1. a write is whole or it never was: what fails half-way is cut back, and if that fails the journal is broken;
+1. a write is whole or it never was: what fails half-way is cut back, and if that fails the journal is broken. A file
+   that was removed takes no write;
 2. `settle` and `commit` return after an fdatasync that began after the write, shared by all who wait for one;
 3. after a failed fdatasync nothing is believed any more: the journal stays broken until it is opened again.
 """
@@ -74,6 +75,8 @@ class Journal:
 
         On `LedgerError` the file is unchanged, or broken for good.
         """
+        if is_replaced(self.fd):
+            self.give_up("its file was removed")
         if self.fault:
             self._refuse(self.fault)
         try:

@@ -259,21 +259,21 @@ class Session:
 
     # --- effects of another program -----------------------------------------------------------------------------------
 
-    def before(self, ability: str, args: Json) -> Result[Ticket]:
-        """Decide about a call whose effect the caller performs; a ticket allows it, and `after` must follow."""
+    def before(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Ticket]:
+        """Decide about a call that its caller makes: a ticket allows it, `after` must follow; *wait* as in `call`."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return self.door.before(self.caller, ability, args, self._cause)
+        return self.door.before(self._patient(wait), ability, args, self._cause)
 
     def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         """Record the outcome of a call that `before` allowed, and return what its caller may see."""
         return self.door.after(ticket, outcome)
 
-    async def abefore(self, ability: str, args: Json) -> Result[Ticket]:
+    async def abefore(self, ability: str, args: Json, *, wait: float | None = None) -> Result[Ticket]:
         """Act like `before`, from a coroutine; a cancelled task gets no ticket and leaves no open call."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return await self.door.abefore(self.caller, ability, args, self._cause)
+        return await self.door.abefore(self._patient(wait), ability, args, self._cause)
 
     async def aafter(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         """Act like `after`, from a coroutine; a cancelled task still records the outcome."""

@@ -9,15 +9,13 @@ import threading
 from dataclasses import dataclass
 
 import pytest
-from click.testing import CliRunner
 
 from deedbook import DeedbookError
-from deedbook.cli.common import GlobalOptions
-from deedbook.cli.program import program
 from deedbook.format.errors import BindingError, SourceError
 from deedbook.format.reader import read
 from deedbook_guard import CallDenied, guard
 from deedbook_guard.conversation import ResultWithheld
+from deedbook_testing.soundness import assert_sound
 
 WORKSPACE = """
 schema_version: v1
@@ -66,8 +64,7 @@ def shop(tmp_path):
 def events(governed):
     """Return the events of all ended sessions: type and payload, in the order of the files."""
     governed.close()
-    ran = CliRunner().invoke(program, ["-C", str(governed.workspace), "verify"], obj=GlobalOptions())
-    assert ran.exit_code == 0, ran.output
+    assert_sound(governed.workspace)
     places = sorted((governed.workspace / ".deedbook/sessions").iterdir(), key=lambda each: each.stat().st_mtime_ns)
     return [(event.type, event.payload) for place in places for event in read(place / ".events.jsonl")]
 
@@ -286,13 +283,18 @@ policies:"""
 
 
 def test_first_run_without_a_workspace_observes_and_says_where(tmp_path):
-    """One process, as a new user would begin: the folder of the record is printed once, and the record is sound."""
+    """One process, as a new user would begin: the folder of the record is printed once, and the record is sound.
+
+    The guard is gone before the process ends.
+    """
     program = """
 from deedbook import guard
-governed = guard("shop")
-@governed.tool(effects="write")
-def refund(order): return order
-refund("a7")
+def main():
+    governed = guard("shop")
+    @governed.tool(effects="write")
+    def refund(order): return order
+    refund("a7")
+main()
 guard("shop")
 """
     (tmp_path / "empty").mkdir()

@@ -13,6 +13,7 @@ from deedbook.format.reader import read
 from deedbook_guard import CallDenied, completions, guard
 from deedbook_guard.conversation import ResultWithheld
 from deedbook_guard.values import as_json
+from deedbook_testing.soundness import assert_sound
 
 WORKSPACE = """
 schema_version: v1
@@ -52,8 +53,7 @@ def shop(tmp_path):
 def events(governed):
     """Return the events of the ended sessions, after `verify` found no fault."""
     governed.close()
-    ran = CliRunner().invoke(program, ["-C", str(governed.workspace), "verify"], obj=GlobalOptions())
-    assert ran.exit_code == 0, ran.output
+    assert_sound(governed.workspace)
     places = sorted((governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl"))
     return [event for place in places for event in read(place)]
 
@@ -213,6 +213,9 @@ def test_parts_of_messages_become_text():
     doubled = '{"a": 1, "a": 2}'
     assert completions.tool_call("c", "find", doubled)["args"] == {"text": doubled}
     assert completions.tool_call("c", "find", "{")["args"] == {"text": "{"}
+    assert completions.tool_call("c", "find", {"id": 2**53 + 1})["args"] == {"text": '{"id": 9007199254740993}'}
+    assert completions.tool_call("c", "find", {"rate": float("nan")})["args"] == {"text": '{"rate": NaN}'}
+    assert completions.tool_call("c", "find", {"a": 1})["args"] == {"a": 1}
     assert completions.tool_offer("find", None, {"type": "object"}) == {"name": "find", "schema_in": {"type": "object"}}
 
 

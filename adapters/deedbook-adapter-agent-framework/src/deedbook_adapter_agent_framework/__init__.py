@@ -3,12 +3,13 @@
 from typing import Any, Final
 
 from deedbook_guard import Guard, check_framework
+from deedbook_guard.agent_tools import AgentTools
 
 LEAST: Final = "1.23"
 BELOW: Final = "1.24"
 """The versions of agent-framework-core that this adapter is tested with."""
 
-__all__ = ["govern"]
+__all__ = ["govern", "list_tools"]
 
 
 def govern(guard: Guard, *, pause: bool = False) -> list[Any]:
@@ -18,7 +19,19 @@ def govern(guard: Guard, *, pause: bool = False) -> list[Any]:
     model is told. Raises `BindingError` if the installed framework is missing or of another version than the tested
     ones.
     """
-    check_framework("agent-framework-core", LEAST, BELOW, adapter="deedbook-adapter-agent-framework")
+    _check()
     from .middleware import ModelGovernance, ToolGovernance  # noqa: PLC0415 - the framework is imported when used
 
     return [ToolGovernance(guard, pause=pause), ModelGovernance(guard)]
+
+
+def list_tools(agent: Any) -> AgentTools:
+    """Return the tools of an agent for ``deedbook adopt``; raises `BindingError` as `govern`."""
+    _check()
+    from .tools import read_tools  # noqa: PLC0415 - as above
+
+    return read_tools(agent)
+
+
+def _check() -> None:
+    check_framework("agent-framework-core", LEAST, BELOW, adapter="deedbook-adapter-agent-framework")

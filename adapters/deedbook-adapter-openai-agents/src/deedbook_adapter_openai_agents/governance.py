@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -98,21 +98,12 @@ class Governance(RunHooks[Any]):
 
     def govern(self, agent: Any) -> None:
         """Give governed copies of their tools to *agent* and to all agents that can be reached from it."""
-        left, seen = [agent], list[Any]()
-        while left:
-            each = left.pop()
-            if any(each is other for other in seen):
-                continue
-            seen.append(each)
-            if not isinstance(each, Agent):
-                raise _refusal(getattr(each, "name", type(each).__name__), "it is no agent of the SDK")
+        for each in reachable_agents(agent):
             if each.mcp_servers:
                 why = "it has MCP servers, whose tools are made while it runs; declare them under servers: in Deedbook"
                 raise _refusal(each.name, why)
             each.tools = [self._governed(each.name, tool) for tool in each.tools]
             each.hooks = self._governed_hooks(each)
-            left += [tool._agent_instance for tool in each.tools if getattr(tool, "_agent_instance", None)]  # noqa: SLF001
-            left += [_target(each.name, handoff) for handoff in each.handoffs]
 
     def _governed_hooks(self, agent: Agent[Any]) -> GovernedHooks:
         if not isinstance(agent.hooks, GovernedHooks):
@@ -148,6 +139,21 @@ class Governance(RunHooks[Any]):
         if not isinstance(agent.hooks, GovernedHooks):
             why = "its requests to models are not governed; call govern for an agent that is made while a run goes on"
             raise _refusal(agent.name, why)
+
+
+def reachable_agents(agent: Any) -> Iterator[Agent[Any]]:
+    """Yield *agent* and every agent that it uses as a tool or can hand over to; raises `BindingError`."""
+    left, seen = [agent], list[Any]()
+    while left:
+        each = left.pop()
+        if any(each is other for other in seen):
+            continue
+        seen.append(each)
+        if not isinstance(each, Agent):
+            raise _refusal(getattr(each, "name", type(each).__name__), "it is no agent of the SDK")
+        yield each
+        left += [tool._agent_instance for tool in each.tools if getattr(tool, "_agent_instance", None)]  # noqa: SLF001
+        left += [_target(each.name, handoff) for handoff in each.handoffs]
 
 
 def _target(agent: str, handoff: Any) -> Any:

@@ -40,21 +40,22 @@ def message(role: str, content: Any, *, calls: Sequence[JsonObject] = (), call_i
 def tool_call(call_id: str | None, name: str, args: Any, *, number: int = 1) -> JsonObject:
     """Return a tool call; *args* is an object or its JSON.
 
-    Other arguments, and JSON that intake refuses, such as a member named twice, are kept as ``{"text": …}``. A call
-    without an id gets one by its *number*.
+    Other arguments, and those that intake refuses, such as a member named twice or a number that the ledger cannot hold
+    exactly, are kept as ``{"text": …}``. A call without an id gets one by its *number*.
     """
-    found = args
-    if isinstance(args, str):
-        try:
-            found = parse(args) if args else {}
-        except IntakeError:
-            found = None
-    found = {} if args is None else as_json(found)
-    return {
-        "id": call_id or f"call_{number}",
-        "name": name or "unknown",
-        "args": found if isinstance(found, dict) else {"text": args if isinstance(args, str) else dumps(found)},
-    }
+    return {"id": call_id or f"call_{number}", "name": name or "unknown", "args": _arguments(args)}
+
+
+def _arguments(args: Any) -> JsonObject:
+    """Return *args* as an object that intake accepts."""
+    if args is None or args == "":
+        return {}
+    text = args if isinstance(args, str) else dumps(as_json(args))
+    try:
+        found = parse(text)
+    except IntakeError:
+        found = None
+    return found if isinstance(found, dict) else {"text": text}
 
 
 def tool_offer(name: str, description: str | None = None, schema: Any = None) -> JsonObject:

@@ -18,6 +18,7 @@ from deedbook.policy.bound import OWN_MODEL
 from deedbook.sessions.session import Session
 
 from .completions import estimate_usage
+from .faults import FaultReport
 from .values import as_json, recorded_result
 
 OTHER: Final = "other"
@@ -65,8 +66,9 @@ class Conversation:
     many threads and tasks at once.
     """
 
-    def __init__(self, session: Session, agent: str, *, unknown: str) -> None:
+    def __init__(self, session: Session, agent: str, *, unknown: str, faults: FaultReport) -> None:
         self.session = session
+        self._faults = faults
         self._agent, self._unknown, self._process = agent, unknown, os.getpid()
         self._tokens: list[Token[tuple[Conversation, ...]]] = []
 
@@ -128,7 +130,7 @@ class Conversation:
         *request* has the form ``completion_request_v2`` and the answer the form ``completion_response_v2``
         (`deedbook_guard.completions` builds them). Raises as `call`.
         """
-        permit = self._permit_model(self.session.before(self.model, as_json(request)))
+        permit = self._before_model(request)
         try:
             recorded = self._model_answer(permit, perform(permit.args))
         except BaseException as problem:
@@ -140,7 +142,7 @@ class Conversation:
         self, request: dict[str, Any], perform: Callable[[dict[str, Any]], Awaitable[Object]]
     ) -> dict[str, Any]:
         """Act like `ask_model`, from a coroutine."""
-        permit = self._permit_model(await self.session.abefore(self.model, as_json(request)))
+        permit = await self._abefore_model(request)
         try:
             recorded = self._model_answer(permit, await perform(permit.args))
         except BaseException as problem:
@@ -159,21 +161,31 @@ class Conversation:
         The framework sends its own form of the request, so a request that a hook changed is denied. Raises
         `CallDenied`.
         """
-        return self._unchanged(self._permit_model(self.session.before(self.model, as_json(request))), request)
+        return self._unchanged(self._before_model(request), request)
 
-    async def abefore_model(self, request: dict[str, Any]) -> Permit:
-        """Act like `before_model`, from a coroutine."""
-        return self._unchanged(self._permit_model(await self.session.abefore(self.model, as_json(request))), request)
+    async def abefore_model(self, request: dict[str, Any], *, wait: float | None = None) -> Permit:
+        """Act like `before_model`, from a coroutine; *wait* is as that of `abefore`."""
+        return self._unchanged(await self._abefore_model(request, wait), request)
 
     def after_model(self, permit: Permit, response: Object) -> None:
         """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
         recorded = self._model_answer(permit, response)
-        _same_answer(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, permit)
+        with self._faults:
+            _same_answer(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, permit)
 
     async def aafter_model(self, permit: Permit, response: Object) -> None:
         """Act like `after_model`, from a coroutine."""
         recorded = self._model_answer(permit, response)
-        _same_answer(await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, permit)
+        with self._faults:
+            _same_answer(await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, permit)
+
+    def _before_model(self, request: dict[str, Any]) -> Permit:
+        with self._faults:
+            return self._permit_model(self.session.before(self.model, as_json(request)))
+
+    async def _abefore_model(self, request: dict[str, Any], wait: float | None = None) -> Permit:
+        with self._faults:
+            return self._permit_model(await self.session.abefore(self.model, as_json(request), wait=wait))
 
     def _permit_model(self, opened: Result[Ticket]) -> Permit:
         if isinstance(opened, Err):
@@ -191,21 +203,22 @@ class Conversation:
         """Return the answer to record; a note says which counts of its usage are estimated."""
         answer, estimated = estimate_usage(permit.args, dict(response))
         if estimated:
-            said = {"event": "UsageEstimated", "agent": self._agent, "said": {"counts": estimated}}
-            self.session.note("bridge.told", "agent", said, cause=permit.ticket.span)
+            self.note("UsageEstimated", {"counts": estimated}, permit)
         return recorded_result(answer)  # type: ignore[no-any-return]
 
     # --- the parts of a call ------------------------------------------------------------------------------------------
 
     def before(self, name: str, args: Mapping[str, Any]) -> Permit:
         """Judge a call and record its intent; `after` or `fail` must follow. Raises `CallDenied`."""
-        ability, judged = self._build_call(name, args)
-        return self._permit(self.session.before(ability, judged), judged, args)
+        with self._faults:
+            ability, judged = self._build_call(name, args)
+            return self._permit(self.session.before(ability, judged), judged, args)
 
-    async def abefore(self, name: str, args: Mapping[str, Any]) -> Permit:
-        """Act like `before`, from a coroutine."""
-        ability, judged = self._build_call(name, args)
-        return self._permit(await self.session.abefore(ability, judged), judged, args)
+    async def abefore(self, name: str, args: Mapping[str, Any], *, wait: float | None = None) -> Permit:
+        """Act like `before`, from a coroutine; wait *wait* seconds for a person, by default as long as the guard."""
+        with self._faults:
+            ability, judged = self._build_call(name, args)
+            return self._permit(await self.session.abefore(ability, judged, wait=wait), judged, args)
 
     def after(self, permit: Permit, value: Any) -> Any:
         """Record the result of a call and return what the caller may see: *value*, unless a hook narrowed it.
@@ -213,14 +226,15 @@ class Conversation:
         Raises `ResultWithheld`.
         """
         recorded = recorded_result(value)
-        return _visible_result(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, value)
+        with self._faults:
+            return _visible_result(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, value)
 
     async def aafter(self, permit: Permit, value: Any) -> Any:
         """Act like `after`, from a coroutine."""
         recorded = recorded_result(value)
-        return _visible_result(
-            await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, value
-        )
+        with self._faults:
+            result = await self.session.aafter(permit.ticket, self._result(permit, recorded))
+            return _visible_result(result, recorded, value)
 
     def fail(self, permit: Permit, problem: BaseException, *, cancelled: bool = False) -> None:
         """Record that the tool raised *problem*; no `Exception` means *cancelled*, as does the caller's word."""
@@ -238,9 +252,13 @@ class Conversation:
         lost = fault("OUTCOME_UNKNOWN", f"{permit.ticket.bound.id} was begun and its outcome is not known: {why}")
         self.session.after(permit.ticket, Outcome("unknown", error=lost))
 
-    def note(self, event: str, said: Mapping[str, Any]) -> None:
-        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``)."""
-        self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})
+    def note(self, event: str, said: Mapping[str, Any], permit: Permit | None = None) -> None:
+        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``).
+
+        With *permit* it is an event of that call.
+        """
+        told = {"agent": self._agent, "event": event, "said": recorded_result(said)}
+        self.session.note("bridge.told", "agent", told, cause=permit.ticket.span if permit else None)
 
     def declared_effects(self, name: str) -> str | None:
         """Return the effects of the tool *name* as the workspace declares them; ``None`` if it does not."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
@@ -14,16 +14,17 @@ from deedbook.format.errors import DeedbookError, recordable
 
 _NATIVE: Final = (str, int, float, bool, type(None))
 _TIMES: Final = (datetime, date, time)
-_AS_TEXT: Final = (PurePath, UUID, Decimal, *_TIMES)
+_AS_TEXT: Final = (PurePath, UUID, Decimal, bytes, timedelta, *_TIMES)
 _MAX_TEXT: Final = 2000
 
 
 def as_json(value: Any, depth: int = 64) -> Any:
     """Return *value* as JSON.
 
-    Numbers, texts, lists and objects stay as they are, also where intake refuses them later (such as NaN). Dataclasses,
-    models with ``model_dump`` and common types of the standard library become their JSON form. Any other object becomes
-    ``{"type": …, "text": …}``, which says that the value itself is not recorded.
+    Numbers, texts, lists and objects stay as they are, also where intake refuses them later (such as NaN). A set is a
+    sorted list, a time span has the form of ISO 8601, and bytes in UTF-8 are text, as frameworks describe them to a
+    model. Dataclasses, models with ``model_dump`` and common types of the standard library become their JSON form. Any
+    other object becomes ``{"type": …, "text": …}``, which says that the value itself is not recorded.
     """
     if isinstance(value, Enum):
         value = value.value
@@ -33,10 +34,11 @@ def as_json(value: Any, depth: int = 64) -> Any:
         return _as_text(value)
     if isinstance(value, Mapping):
         return {str(name): as_json(each, depth - 1) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(each, depth - 1) for each in value]
+    if isinstance(value, list | tuple | set | frozenset):
+        made = [as_json(each, depth - 1) for each in value]
+        return made if isinstance(value, list | tuple) else sorted(made, key=repr)
     if isinstance(value, _AS_TEXT):
-        return value.isoformat() if isinstance(value, _TIMES) else str(value)
+        return _as_plain_text(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: as_json(getattr(value, each.name), depth - 1) for each in fields(value)}
     return _as_model(value, depth)
@@ -61,6 +63,19 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     return value
+
+
+def _as_plain_text(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        span = abs(value)
+        fraction = f".{span.microseconds:06}" if span.microseconds else ""
+        return f"{'' if value == span else '-'}P{span.days}DT{span.seconds}{fraction}S"
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return _as_text(value)
+    return value.isoformat() if isinstance(value, _TIMES) else str(value)
 
 
 def _as_model(value: Any, depth: int) -> Any:

@@ -1,0 +1,210 @@
+"""One object for a program: finds the workspace, begins conversations, and governs functions."""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import BoundArguments, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, cast
+
+from deedbook.format.errors import BindingError, DeedbookError, fault, recordable
+from deedbook.policy.match import EFFECTS
+
+from .adoption.programs import note_guard, refuse_session
+from .conversation import Conversation, current
+from .faults import FaultReport
+from .workspaces import OPEN, find_or_create, open_client
+
+NO_POLICY: Final = "no policy in force"
+"""What the ledger of a conversation says if its workspace has no policy."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Guard:
+    """The governed tools of one program; `guard` makes it. May be shared between threads and tasks.
+
+    *agent* is its name under ``agents:``. A call belongs to the conversation of its context, otherwise to one that
+    begins with the first such call and ends with the process, or with `close`. *wait* is how many seconds a call
+    waits for a person's answer.
+    """
+
+    def __init__(self, agent: str, root: Path, *, profile: str | None = None, wait: float = 0.0) -> None:
+        self.agent = agent
+        self.workspace = root
+        self._profile, self._wait = profile, wait
+        self._conversations: set[Conversation] = set()
+        self._default: tuple[int, Conversation] | None = None
+        self._lock = threading.RLock()
+        self._faults = FaultReport(agent)
+        self._open()
+
+    def _open(self) -> None:
+        """Check the declaration of the program; raises `DeedbookError`."""
+        open_client(OPEN.kernel(self.workspace, self._profile), self.agent)
+
+    def conversation(self, purpose: str = "") -> Conversation:
+        """Begin a conversation: a session of its own. Use it with ``with``, or end it."""
+        with self._faults:
+            return self._begin(purpose)
+
+    def _begin(self, purpose: str) -> Conversation:
+        kernel = OPEN.kernel(self.workspace, self._profile)
+        document = kernel.bindings.charter.document
+        session = kernel.session(principal=open_client(kernel, self.agent), wait=self._wait)
+        said = {"purpose": recordable(purpose)} if purpose else {}
+        if not document["policies"]:
+            said["policy"] = NO_POLICY
+        unknown = str(document["clients"][self.agent]["unknown_tools"])
+        begun = Conversation(session, self.agent, unknown=unknown, faults=self._faults)
+        OPEN.remember(begun)
+        begun.note("Conversation", said)
+        with self._lock:
+            self._conversations = {each for each in self._conversations if not each.session.ended} | {begun}
+        return begun
+
+    @property
+    def current(self) -> Conversation:
+        """The conversation that a call belongs to now."""
+        found = current(self._is_own)
+        if found is not None:
+            return found
+        with self._lock:
+            if self._default is None or self._default[0] != os.getpid() or self._default[1].session.ended:
+                self._default = (os.getpid(), self.conversation())
+            return self._default[1]
+
+    def _is_own(self, conversation: Conversation) -> bool:
+        return conversation in self._conversations
+
+    def call(self, name: str, args: Mapping[str, Any], perform: Callable[[dict[str, Any]], Any]) -> Any:
+        """Call the tool *name* in the current conversation; see `Conversation.call`."""
+        return self.current.call(name, args, perform)
+
+    async def acall(self, name: str, args: Mapping[str, Any], perform: Callable[[dict[str, Any]], Any]) -> Any:
+        """Act like `call`, from a coroutine."""
+        return await self.current.acall(name, args, perform)
+
+    def tool(
+        self, *, name: str | None = None, effects: Literal["none", "read", "write", "irreversible"] | None = None
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """Return a decorator that governs a function or a coroutine function.
+
+        *effects* is what the tool can do at most; a workspace that declares less raises `BindingError`.
+        """
+
+        def decorate(function: Callable[P, T]) -> Callable[P, T]:
+            tool = name or str(getattr(function, "__name__", ""))
+            self._check(tool, effects, function)
+            return _governed(self, tool, function)
+
+        return decorate
+
+    def _check(self, tool: str, effects: str | None, function: Callable[..., Any]) -> None:
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            why = "a generator goes on after it returned, so its outcome cannot be recorded; return a list"
+            raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: {why}"))
+        if effects is not None and effects not in EFFECTS:
+            raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: effects {effects!r} is none of {EFFECTS}"))
+        entry = self._declared(tool)
+        if effects is not None and entry and EFFECTS.index(entry["effects"]) < EFFECTS.index(effects):
+            said = f"the program says effects {effects} and the workspace {entry['effects']}"
+            raise BindingError(
+                fault("BINDING_INVALID", f"tool {tool!r}: {said}; raise it in the workspace", place=entry.get("place"))
+            )
+
+    def _declared(self, tool: str) -> Any:
+        """Return the charter's entry of a tool, if the workspace declares it."""
+        return OPEN.kernel(self.workspace, self._profile).bindings.entry_of(f"{self.agent}/{tool}")
+
+    def close(self, reason: str = "done") -> None:
+        """End every conversation that is still open, and raise the first error after the last one."""
+        with self._lock:
+            left, self._conversations, self._default = self._conversations, set(), None
+        problems = list[DeedbookError]()
+        for each in left:
+            try:
+                each.end(reason)
+            except DeedbookError as problem:
+                problems.append(problem)
+        if problems:
+            raise problems[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close("done" if kind is None else kind.__name__)
+
+
+class ImportedGuard(Guard):
+    """The guard of a program that ``deedbook adopt`` imports: no conversation begins, so no governed call runs."""
+
+    def _open(self) -> None:
+        """Open no workspace: the program may not be declared yet."""
+
+    def conversation(self, purpose: str = "") -> NoReturn:  # noqa: ARG002 - refused
+        """Refuse the conversation, and with it every call."""
+        raise refuse_session(self.agent)
+
+    def _declared(self, tool: str) -> Any:  # noqa: ARG002 - nothing is declared here
+        return None
+
+
+def guard(
+    agent: str,
+    *,
+    workspace: str | os.PathLike[str] | None = None,
+    state: str | os.PathLike[str] | None = None,
+    profile: str | None = None,
+    wait: float = 0.0,
+) -> Guard:
+    """Return the guard of the program *agent*, under the workspace at or above *workspace* (default: this folder).
+
+    Without a workspace, one in which nothing is refused is created in the folder *state*, or in the user's own state
+    folder (``$XDG_STATE_HOME/deedbook/AGENT``), and standard error says where. Raises `DeedbookError`.
+    """
+    if note_guard(agent, workspace):
+        return ImportedGuard(agent, Path.cwd(), profile=profile, wait=wait)
+    root = find_or_create(agent, workspace, state)
+    return Guard(agent, root, profile=profile, wait=wait)
+
+
+def _governed(guard_: Guard, tool: str, function: Callable[P, T]) -> Callable[P, T]:
+    shape = signature(function)
+
+    def bind(*args: Any, **kwargs: Any) -> BoundArguments:
+        bound = shape.bind(*args, **kwargs)
+        bound.apply_defaults()  # a policy judges all arguments, not only those that the caller names
+        return bound
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        bound = bind(*args, **kwargs)
+        made: T = guard_.call(tool, _arguments_by_name(bound), lambda changed: _apply(function, shape, bound, changed))
+        return made
+
+    @wraps(function)
+    async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
+        bound = bind(*args, **kwargs)
+        return await guard_.acall(
+            tool, _arguments_by_name(bound), lambda changed: _apply(function, shape, bound, changed)
+        )
+
+    return cast("Callable[P, T]", acall) if iscoroutinefunction(function) else call
+
+
+def _arguments_by_name(bound: BoundArguments) -> dict[str, Any]:
+    """Return the arguments by name, without the object that a method belongs to."""
+    return {name: each for name, each in bound.arguments.items() if name not in ("self", "cls")}
+
+
+def _apply(function: Callable[..., Any], shape: Signature, bound: BoundArguments, changed: dict[str, Any]) -> Any:
+    """Call *function* with the arguments as judged."""
+    owner = {name: each for name, each in bound.arguments.items() if name in ("self", "cls")}
+    made = BoundArguments(shape, {**owner, **changed})
+    return function(*made.args, **made.kwargs)
