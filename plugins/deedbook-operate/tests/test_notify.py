@@ -14,10 +14,10 @@ import pytest
 from commandline import Place
 from persons import approving
 
-from deedbook.approvals.answering import answer
 from deedbook.contract import ask
 from deedbook.format.errors import BindingError, LedgerError
 from deedbook.format.files import Folder
+from deedbook_approvals.answering import answer
 from deedbook_operate.freezing import open_freezer
 from deedbook_operate.notifying.delivery import Command, DeliveryError, Email, Webhook, build_targets
 from deedbook_operate.notifying.outbox import Outbox
@@ -147,7 +147,7 @@ def test_waiting_request_is_told_once_with_its_digest_and_the_command_that_shows
 
 
 def open_queue_of(lab):
-    from deedbook.approvals.answering import open_queue
+    from deedbook.call.queue import open_queue
 
     return open_queue(lab.state)
 
