@@ -13,6 +13,7 @@ from crewai import Agent, BaseLLM, Crew, Process, Task
 from crewai.events.types.llm_events import LLMCallType
 from crewai.hooks import HookAborted, register_before_llm_call_hook, register_before_tool_call_hook
 from crewai.hooks.dispatch import clear_all
+from crewai.tools import BaseTool
 from crewai.tools import tool as make_tool
 from crewai.tools.tool_failure import ToolFailure
 from deedbook_adapter_crewai import govern
@@ -73,6 +74,7 @@ def told(crew):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "crewai"
     retry_error = ValueError
     cancels_tools = False
 
@@ -197,6 +199,18 @@ def test_model_is_told_why_a_call_is_denied(workspace, native, way):
     sent = "\n".join(message["content"] for message in requests[1]["messages"])
     assert "NEEDS_HUMAN" in sent
     assert "deedbook approvals approve" in sent
+
+
+def test_model_that_is_asked_outside_of_a_run_is_governed(workspace):
+    """A governed model judges by itself, also in a coroutine."""
+    governed = workspace()
+    agent = govern(governed, agent_of([]))
+    assert agent.llm.call("hello") == "done"
+    assert asyncio.run(agent.llm.acall([{"role": "user", "content": "hello"}])) == "done"
+    found = events(governed)
+    answers = [event.payload["response"] for event in found if event.type == "llm.response"]
+    assert [answer["usage"] for answer in answers] == [{"input_tokens": 7, "output_tokens": 3}] * 2
+    assert [event.type for event in found if event.type.startswith("llm.")] == ASKED * 2
 
 
 def test_attempts_of_the_framework_are_requests_of_their_own(workspace, monkeypatch):
@@ -351,6 +365,44 @@ def test_repeated_call_is_made_and_judged_again(workspace):
     govern(governed, crew_of(agent_of([send_to(done)], SEND + SEND))).kickoff()
     assert done == ["a", "a"]
     assert kinds(governed).count("tool.call") == 2
+
+
+class Sender(BaseTool):
+    """A tool that is a class, and may call itself."""
+
+    name: str = "send"
+    description: str = "Send a text."
+    done: list[str] = []
+
+    def _run(self, text: str, again: bool = False) -> str:
+        self.done.append(text)
+        return self.run(text="third") if again else f"sent {text}"
+
+    async def _arun(self, text: str, again: bool = False) -> str:
+        self.done.append(text)
+        return f"sent {text}"
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+def test_tool_that_calls_itself_is_judged_each_time(workspace, native):
+    governed, sender = workspace(), Sender()
+    turns = [[("send", {"text": "a", "again": True})]]
+    govern(governed, crew_of(agent_of([sender], turns, native=native))).kickoff()
+    assert sender.done == ["a", "third"]
+    assert kinds(governed).count("tool.call") == kinds(governed).count("tool.result") == 2
+
+
+def test_each_method_of_a_tool_passes_the_door_once(workspace):
+    governed, sender = workspace(), Sender()
+    govern(governed, crew_of(agent_of([sender, send_to([])])))
+    sender.run(text="a")
+    sender._run("b")
+    sender.to_structured_tool().invoke({"text": "c"})
+    asyncio.run(sender.arun(text="d"))
+    asyncio.run(sender._arun("e"))
+    assert sender.done == ["a", "b", "c", "d", "e"]
+    calls = [event.payload["args"]["input"] for event in events(governed) if event.type == "tool.call"]
+    assert [call["text"] for call in calls] == ["a", "b", "c", "d", "e"]
 
 
 def test_failure_that_a_tool_reports_is_recorded(workspace):

@@ -57,9 +57,8 @@ class Conversation:
     """A session of an app, in which the user says something."""
 
     def __init__(self, root, *plugins):
-        self.runner = Runner(
-            app=App(name="crew", root_agent=root, plugins=list(plugins)), session_service=InMemorySessionService()
-        )
+        self.app = App(name="crew", root_agent=root, plugins=list(plugins))
+        self.runner = Runner(app=self.app, session_service=InMemorySessionService())
         self.session = None
 
     async def say(self, message, mode=StreamingMode.NONE, **more):
@@ -83,12 +82,16 @@ def agent(tools, turns=(), count=lambda: None, name="crew", **more):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "google-adk"
     retry_error = ValueError
 
     def agent(self, governed, tools, turns):
         """Without the plugin for retries, an exception of a tool ends the run."""
         crew = agent(tools.values(), turns, self.requests.count)
         return Conversation(crew, govern(governed), ReflectAndRetryToolPlugin())
+
+    def framework_agent(self, agent):
+        return agent.app
 
     def team(self, governed, tools, turns):
         inner = AgentTool(agent(tools.values(), turns, self.requests.count, name="delegate"))

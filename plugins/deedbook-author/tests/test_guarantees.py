@@ -353,7 +353,11 @@ def test_programs_of_hooks_are_not_asked_where_the_network_cannot_be_cut_off(tmp
         timeout_ms: 20000
         """,
     )
-    only = ["unknown-ability", "outside-scope", "own-hook-crashes"]
+    place.write(
+        ".system/hooks/end.yaml",
+        "{schema_version: v1, id: end, event_type: SessionStop, handler: {script: [sh, hook.sh]}, timeout_ms: 20000}\n",
+    )
+    only = ["outside-scope", "own-hook-crashes", "hook-program-nonsense"]
     found = examine_guarantees(place.path, tmp_path / "scratch", only=only, silence=True)
     assert found.well
     assert not (tmp_path / "asked").exists()

@@ -14,6 +14,7 @@ from deedbook.call.handlers import Outcome
 from deedbook.contract import ask
 from deedbook.format.errors import BindingError, Err, LedgerError, Ok
 from deedbook.format.reader import read
+from deedbook_guard import CallDenied, guard
 from deedbook_operate.freezes import Freeze, FreezeInvalid, FreezeState
 from deedbook_operate.freezing import open_freezer
 
@@ -120,6 +121,42 @@ def test_call_that_began_before_is_listed_and_goes_on(frozen):
         assert isinstance(session.after(ticket, Outcome("result", {})), Ok)
         assert code(session.before("a", {})) == "FROZEN"
     assert recorded(frozen, "frozen")[0].payload["running"] == [running]
+
+
+def test_program_with_a_guard_is_frozen_and_its_allowed_call_is_listed(tmp_path):
+    said = {"shop": {"kind": "program", "tools": {"refund": {"effects": "write"}}}}
+    (tmp_path / ".system").mkdir()
+    settings = {"schema_version": "v1", "features": {"freeze": {}}, "agents": said}
+    (tmp_path / ".system" / "deedbook.yaml").write_text(json.dumps(settings))
+    reports, ran = [], []
+
+    def refund(args):
+        ran.append(args)
+        with open_freezer(str(tmp_path)) as freezer:
+            reports.append(freezer.freeze("shop", "", "a spill", None, partial=False))
+        return "done"
+
+    governed = guard("shop", workspace=tmp_path)
+    with governed.conversation("a7"):
+        assert governed.call("refund", {}, refund) == "done"
+        with pytest.raises(CallDenied, match="agent shop is frozen by local") as caught:
+            governed.call("refund", {}, refund)
+    governed.close()
+    assert (caught.value.error.code, len(ran)) == ("FROZEN", 1)
+    assert [each["name"] for each in reports[0].running] == ["shop/refund"]
+
+
+def test_damaged_record_in_the_ledger_denies_until_it_can_be_read(frozen):
+    with frozen.session() as session:
+        freeze(frozen, ability="b")
+        assert code(session.call("a", {})) == "ok"
+        place = frozen.state / "workspace" / ".events.jsonl"
+        size = place.stat().st_size
+        with place.open("ab") as ledger:
+            ledger.write(b'{"event_type":"x.freeze.thawed"}\n')
+        assert [code(session.call("a", {})) for _ in range(2)] == ["FROZEN"] * 2
+        os.truncate(place, size)
+        assert [code(session.call(name, {})) for name in "ab"] == ["ok", "FROZEN"]
 
 
 def test_freezes_of_two_targets_are_lifted_one_by_one(frozen):

@@ -14,6 +14,7 @@ import pytest
 from commandline import Place
 from persons import approving
 
+from deedbook.call.queue import open_queue
 from deedbook.contract import ask
 from deedbook.format.errors import BindingError, LedgerError
 from deedbook.format.files import Folder
@@ -140,16 +141,10 @@ def test_waiting_request_is_told_once_with_its_digest_and_the_command_that_shows
     assert f"deedbook approvals show {request}" in text
     assert "private words" not in text
     assert "approvals approve" not in text
-    with open_queue_of(asking) as queue:
+    with open_queue(asking.state) as queue:
         assert queue.get(request).requested.payload["shown"] in text
     assert run_once(asking, {"team": Webhook(chat.url)}) == {"team": 0}
     assert chat.texts() == []
-
-
-def open_queue_of(lab):
-    from deedbook.call.queue import open_queue
-
-    return open_queue(lab.state)
 
 
 def test_new_requests_are_told_together_and_answered_ones_are_not(asking, chat):

@@ -37,6 +37,7 @@ def read(client):
     return client.read_resource("file:///a")
 
 
+SLOW = {"tools": {"resources/subscribe": {"timeout_ms": 300}}}
 BREAKS = {
     "resources/read": ("die", "MCP_DISCONNECTED", "unknown"),
     "resources/list": ("garbage", "MCP_DISCONNECTED", "unknown"),
@@ -54,7 +55,7 @@ BREAKS = {
 
 
 def test_each_request_that_breaks_is_an_error_with_its_outcome_and_the_next_one_works(rogue, behind):
-    served = behind(**{method: how for method, (how, _, _) in BREAKS.items()}, say="echo", entry={"timeout_ms": 400})
+    served = behind(**{method: how for method, (how, _, _) in BREAKS.items()}, say="echo", entry=SLOW)
     found = {}
 
     async def work(client):
@@ -168,11 +169,13 @@ def test_secret_in_what_the_server_sends_is_replaced_by_its_name(rogue, behind, 
     assert (found.contents[0].text, heard) == ("[secret:key]", [["[secret:key]"]])
 
 
-def test_requests_are_tools_without_the_gateway_unless_they_concern_one_client(rogue, behind, serve):
-    behind(**{READ: {"contents": []}})
-    served = serve()
-    names = [each.name for each in served.to(lambda client: client.list_tools()).tools]
-    assert {"rogue__resources__read", "rogue__prompts__get"} <= {*names}
-    assert not [name for name in names if "elicitation" in name or "ubscribe" in name]
-    assert served.call("rogue__resources__read", {"uri": "a:b"}).structured_content == {"contents": []}
-    assert served.call("rogue/resources/subscribe", {"uri": "a:b"}).meta[ERROR]["code"] == "NOT_AVAILABLE"
+def test_requests_are_abilities_and_no_tools_without_the_gateway(rogue, behind, serve):
+    behind(**{READ: {"contents": []}}, say="echo")
+    served, session = serve(), rogue.lab.session()
+    assert [each.name for each in served.to(lambda client: client.list_tools()).tools] == ["rogue__say"]
+    for name in ("rogue__resources__read", "rogue/resources/read"):
+        with pytest.raises(MCPError, match="Unknown tool"):
+            served.call(name, {"uri": "a:b"})
+    assert rogue.heard(READ) == []
+    assert session.call("rogue/resources/read", {"uri": "a:b"}).value == {"contents": []}
+    assert session.call("rogue/resources/subscribe", {"uri": "a:b"}).error.code == "NOT_AVAILABLE"

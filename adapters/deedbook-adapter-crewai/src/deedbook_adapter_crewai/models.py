@@ -1,6 +1,7 @@
 """The methods of governed models: each request is judged as it is sent, and recorded with its answer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -19,10 +20,11 @@ ASKED: Final[ContextVar[Any]] = ContextVar("deedbook_crewai_asked", default=None
 
 @attrs.define(eq=False)
 class Asked:
-    """A model that is asked, and what the framework shows of its answer: ``usage`` and ``finish_reason``."""
+    """A model that is asked, what the framework shows of its answer (``usage``, ``finish_reason``), and the record."""
 
     model: Any
     shown: dict[str, Any] = attrs.field(factory=dict)
+    answer: dict[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -39,29 +41,22 @@ class ModelMethods:
         guard = self.guard
 
         def call(model: Any, messages: Any, tools: Any = None, *args: Any, **kwargs: Any) -> Any:
-            permit, asked, token = _begin(guard, model, messages, tools)
-            try:
+            permit = permit_request(guard, model, messages, tools)
+            with _asking(permit, model) as asked:
                 answer = base.call(model, messages, tools, *args, **kwargs)
-                recorded = response_of(model, answer, asked.shown)
-            except BaseException as problem:
-                permit.conversation.fail(permit, problem)
-                raise
-            finally:
-                ASKED.reset(token)
-            permit.conversation.after_model(permit, recorded)
+                asked.answer = response_of(model, answer, asked.shown)
+            permit.conversation.after_model(permit, asked.answer)
             return answer
 
         async def acall(model: Any, messages: Any, tools: Any = None, *args: Any, **kwargs: Any) -> Any:
-            permit, asked, token = _begin(guard, model, messages, tools)
             try:
+                permit = await guard.current.abefore_model(request_of(model, messages, tools))
+            except CallDenied as denied:
+                raise HookAborted(denied.reason, SOURCE) from denied
+            with _asking(permit, model) as asked:
                 answer = await base.acall(model, messages, tools, *args, **kwargs)
-                recorded = response_of(model, answer, asked.shown)
-            except BaseException as problem:
-                permit.conversation.fail(permit, problem)
-                raise
-            finally:
-                ASKED.reset(token)
-            await permit.conversation.aafter_model(permit, recorded)
+                asked.answer = response_of(model, answer, asked.shown)
+            await permit.conversation.aafter_model(permit, asked.answer)
             return answer
 
         def _emit_call_completed_event(model: Any, *args: Any, **kwargs: Any) -> None:
@@ -81,6 +76,15 @@ def permit_request(guard: Guard, model: Any, messages: Any, tools: Any = None) -
         raise HookAborted(denied.reason, SOURCE) from denied
 
 
-def _begin(guard: Guard, model: Any, messages: Any, tools: Any) -> tuple[Permit, Asked, Any]:
-    permit, asked = permit_request(guard, model, messages, tools), Asked(model)
-    return permit, asked, ASKED.set(asked)
+@contextmanager
+def _asking(permit: Permit, model: Any) -> Iterator[Asked]:
+    """Record an exception of the model as the outcome of its request."""
+    asked = Asked(model)
+    token = ASKED.set(asked)
+    try:
+        yield asked
+    except BaseException as problem:
+        permit.conversation.fail(permit, problem)
+        raise
+    finally:
+        ASKED.reset(token)

@@ -1,18 +1,16 @@
 """The methods of governed tools: each run is judged with its final arguments, and recorded."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any
 
 import attrs
+from crewai.tools.base_tool import BaseTool, Tool
 from crewai.tools.tool_failure import ToolFailure
 from crewai.utilities.string_utils import sanitize_tool_name
 
-from deedbook_guard import CallDenied, Conversation, Guard, Permit, ResultWithheld
-
-_PERMITTED: Final[ContextVar[Any]] = ContextVar("deedbook_crewai_permitted", default=None)
-"""The tool whose call is permitted: `run` calls `_run` for the same call."""
+from deedbook_guard import CallDenied, Guard, Permit, ResultWithheld
 
 
 class ToolFailureError(Exception):
@@ -26,29 +24,29 @@ class ToolMethods:
     guard: Guard
 
     def __call__(self, base: Any) -> Mapping[str, Any]:
-        """Return the methods that a run enters: native calls use `run`, and calls in a text use `_run`."""
+        """Return the methods that act: `_run` and `_arun`, and the others where they do not end in these."""
         guard = self.guard
 
-        def run(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            given = tool._validate_kwargs(kwargs) if not args else _by_name(tool, args, kwargs)
-            return _perform(guard, tool, given, lambda final: base.run(tool, **final))
-
-        async def arun(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            given = tool._validate_kwargs(kwargs) if not args else _by_name(tool, args, kwargs)
-            return await _aperform(guard, tool, given, lambda final: base.arun(tool, **final))
-
         def _run(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            if _is_permitted(tool):
-                return base._run(tool, *args, **kwargs)
             return _perform(guard, tool, _by_name(tool, args, kwargs), lambda final: base._run(tool, **final))
 
         async def _arun(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            if _is_permitted(tool):
-                return await base._arun(tool, *args, **kwargs)
             given = _by_name(tool, args, kwargs)
             return await _aperform(guard, tool, given, lambda final: base._arun(tool, **final))
 
-        return {"run": run, "arun": arun, "_run": _run, "_arun": _arun, "cache_function": property(lambda _: _no_cache)}
+        def run(tool: Any, *args: Any, **kwargs: Any) -> Any:
+            return _perform(guard, tool, _validated(tool, args, kwargs), lambda final: base.run(tool, **final))
+
+        async def arun(tool: Any, *args: Any, **kwargs: Any) -> Any:
+            given = _validated(tool, args, kwargs)
+            return await _aperform(guard, tool, given, lambda final: base.arun(tool, **final))
+
+        made = {"_run": _run, "_arun": _arun, "cache_function": property(lambda _: _no_cache)}
+        if base.run is not BaseTool.run:
+            made["run"] = run
+        if base.arun not in (BaseTool.arun, Tool.arun):
+            made["arun"] = arun
+        return made
 
 
 def _no_cache(_args: Any = None, _result: Any = None) -> bool:
@@ -58,69 +56,68 @@ def _no_cache(_args: Any = None, _result: Any = None) -> bool:
 
 def _perform(guard: Guard, tool: Any, given: dict[str, Any], perform: Callable[[dict[str, Any]], Any]) -> Any:
     """Run the tool if the call is allowed; otherwise return what the model is told."""
-    conversation = guard.current
     try:
-        permit = conversation.before(sanitize_tool_name(tool.name), given)
+        permit = guard.current.before(sanitize_tool_name(tool.name), given)
     except CallDenied as denied:
         return ToolFailure(message=denied.reason)
-    token = _PERMITTED.set(tool)
-    try:
+    with _recorded_exception(permit):
         value = perform(permit.args)
-    except BaseException as problem:
-        conversation.fail(permit, problem)
-        raise
-    finally:
-        _PERMITTED.reset(token)
-    return _finish_later(conversation, permit, value) if isawaitable(value) else _finish(conversation, permit, value)
+    if isawaitable(value):
+        return _await_result(permit, value)
+    if isinstance(value, ToolFailure):
+        return _record_failure(permit, value)
+    try:
+        return permit.conversation.after(permit, value)
+    except ResultWithheld as withheld:
+        return _withheld(withheld)
 
 
 async def _aperform(
     guard: Guard, tool: Any, given: dict[str, Any], perform: Callable[[dict[str, Any]], Awaitable[Any]]
 ) -> Any:
     """Act like `_perform`, from a coroutine."""
-    conversation = guard.current
     try:
-        permit = await conversation.abefore(sanitize_tool_name(tool.name), given)
+        permit = await guard.current.abefore(sanitize_tool_name(tool.name), given)
     except CallDenied as denied:
         return ToolFailure(message=denied.reason)
-    token = _PERMITTED.set(tool)
-    try:
-        value = await perform(permit.args)
-    except BaseException as problem:
-        conversation.fail(permit, problem)
-        raise
-    finally:
-        _PERMITTED.reset(token)
-    return _finish(conversation, permit, value)
+    return await _await_result(permit, perform(permit.args))
 
 
-async def _finish_later(conversation: Conversation, permit: Permit, value: Awaitable[Any]) -> Any:
-    """Record the result of a coroutine that the framework awaits."""
-    try:
-        result = await value
-    except BaseException as problem:
-        conversation.fail(permit, problem)
-        raise
-    return _finish(conversation, permit, result)
-
-
-def _finish(conversation: Conversation, permit: Permit, value: Any) -> Any:
-    """Record a result and return what the model may see of it."""
+async def _await_result(permit: Permit, running: Awaitable[Any]) -> Any:
+    """Wait for a coroutine of a tool; record its result and return what the model may see of it."""
+    with _recorded_exception(permit):
+        value = await running
     if isinstance(value, ToolFailure):
-        conversation.fail(permit, ToolFailureError(value.message))
-        return value
+        return _record_failure(permit, value)
     try:
-        return conversation.after(permit, value)
+        return await permit.conversation.aafter(permit, value)
     except ResultWithheld as withheld:
-        return ToolFailure(message=f"{withheld.error.code}: {withheld.error}")
+        return _withheld(withheld)
 
 
-def _is_permitted(tool: Any) -> bool:
-    """Return whether `run` has the permit of this call, and use it up: a tool that calls itself is judged again."""
-    if _PERMITTED.get() is not tool:
-        return False
-    _PERMITTED.set(None)
-    return True
+@contextmanager
+def _recorded_exception(permit: Permit) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as problem:
+        permit.conversation.fail(permit, problem)
+        raise
+
+
+def _record_failure(permit: Permit, failure: ToolFailure) -> ToolFailure:
+    """Record what a tool reports as its failure."""
+    permit.conversation.fail(permit, ToolFailureError(failure.message))
+    return failure
+
+
+def _withheld(withheld: ResultWithheld) -> ToolFailure:
+    return ToolFailure(message=f"{withheld.error.code}: {withheld.error}")
+
+
+def _validated(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with defaults, as the function gets them."""
+    made: dict[str, Any] = tool._validate_kwargs(_by_name(tool, args, kwargs))
+    return made
 
 
 def _by_name(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -83,17 +83,18 @@ def _offers(tools: Iterable[Any]) -> Iterator[dict[str, Any]]:
             yield completions.tool_offer(getattr(tool, "__name__", type(tool).__name__))
             continue
         for each in tool.function_declarations or ():
-            yield completions.tool_offer(each.name or "", each.description, _schema(each))
+            yield completions.tool_offer(each.name or "", each.description, schema_of(each))
         for name in tool.model_fields_set - {"function_declarations"}:
             if getattr(tool, name) is not None:
                 yield completions.tool_offer(name)
 
 
-def _schema(declaration: types.FunctionDeclaration) -> Any:
+def schema_of(declaration: types.FunctionDeclaration) -> Any:
+    """Return the JSON Schema of a function's arguments."""
     if declaration.parameters_json_schema is not None:
         return declaration.parameters_json_schema
     shape = declaration.parameters
-    return shape.model_dump(mode="json", exclude_none=True) if shape is not None else None
+    return shape.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True) if shape is not None else None
 
 
 def _instruction_text(instruction: Any) -> str:

@@ -3,14 +3,15 @@
 Each name is imported when it is asked for: the command of this distribution shows its help without them.
 """
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING, Final
+
 if TYPE_CHECKING:
     from .conversation import CallDenied, Conversation, Permit, ResultWithheld
     from .frameworks import check_framework
     from .guards import Guard, guard
     from .subclassing import govern_object, owner_of
 
-_MODULES = {
+_MODULES: Final = {
     "CallDenied": "conversation",
     "Conversation": "conversation",
     "Guard": "guards",

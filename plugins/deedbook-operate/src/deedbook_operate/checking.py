@@ -8,7 +8,6 @@ denied.
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -47,25 +46,26 @@ class RecordedChanges:
     def refresh(self) -> None:
         """Read what was added since; raises `OSError`, `LedgerError`."""
         now = self._place.stat()
-        if self._file == (now.st_dev, now.st_ino) and now.st_size == self._read:
+        file = now.st_dev, now.st_ino
+        if self._file == file and now.st_size == self._read:
             return
-        if self._file != (now.st_dev, now.st_ino) or now.st_size < self._read:
-            self._file, self._read = (now.st_dev, now.st_ino), 0
-        with self._place.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
-            end = lines.rfind(b"\n") + 1  # a line that is being written is read when it is complete
-            found, self._read = lines.rfind(_MARK, self._read, end), end
-            while found >= 0 and not self._take(lines[lines.rfind(b"\n", 0, found) + 1 : lines.find(b"\n", found)]):
-                found = lines.rfind(_MARK, 0, found)
+        start = 0 if self._file != file or now.st_size < self._read else self._read
+        with self._place.open("rb") as lines:
+            lines.seek(start)
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break  # it is being written, and read when it is complete
+                if _MARK in line:
+                    self._take(line[:-1])
+                start += len(line)
+        self._file, self._read = file, start
 
-    def _take(self, line: bytes) -> bool:
-        """Take over an event; return whether it is a change of the freezes, and not text in another event."""
+    def _take(self, line: bytes) -> None:
+        """Take over the event in *line*, unless the mark is text in another event."""
         event = split_line(line, place=str(self._place)).event
         number = event.payload.get("number")
-        if not event.type.startswith(RECORDS) or type(number) is not int:
-            return False
-        if number > self.number:
+        if event.type.startswith(RECORDS) and type(number) is int and number > self.number:
             self.number, self.newest = number, event.payload
-        return True
 
 
 class FreezeDocument:

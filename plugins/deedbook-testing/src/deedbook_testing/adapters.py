@@ -327,6 +327,17 @@ class AdapterContract(ABC):
         with pytest.raises(BindingError, match=r"it is 'function' and not a .*MODULE:FUNCTION"):
             find_adapter(self.framework)(_events)
 
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("installed", ["0.0.1", "1000.0"])
+    def test_framework_of_another_version_is_refused_when_the_agent_is_built(
+        self, governed: Guard, effects: Effects, monkeypatch: pytest.MonkeyPatch, installed: str
+    ) -> None:
+        """The error names the versions, and how to install one of them."""
+        monkeypatch.setattr("deedbook_guard.frameworks.version", lambda _name: installed)
+        with pytest.raises(BindingError, match=rf"is tested with .*{installed} is installed.*pip install"):
+            self.agent(governed, effects.tools(), [])
+
     # --- models -------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("way", ["run", "stream"])

@@ -14,6 +14,8 @@ from deedbook.contract import Object
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 ELICIT: Final = "elicitation/create"
 """The one request that a server makes: it asks the person at the client."""
+HANDLER: Final = "mcp-request"
+"""The tool plugin behind their abilities."""
 _TEXT: Final = {"type": "string"}
 _TEXTS: Final = {"type": "object", "additionalProperties": _TEXT}
 
@@ -114,7 +116,6 @@ def find_offered(capabilities: Mapping[str, Any], *, is_modern: bool) -> Iterato
             yield method
 
 
-def is_for_client(ability: str, plugin: Any) -> bool:
-    """Return whether an *ability* with the handler *plugin* is a request that works only through the gateway."""
-    method = ability.partition("/")[2]
-    return list(plugin or ()) == ["tool", "mcp-request"] and method in REQUESTS and REQUESTS[method].for_client
+def is_request(plugin: Any) -> bool:
+    """Return whether *plugin*, the handler of an ability in a charter, sends such a request."""
+    return list(plugin or ()) == ["tool", HANDLER]

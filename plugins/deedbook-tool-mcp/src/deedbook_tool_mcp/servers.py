@@ -19,6 +19,7 @@ from deedbook.workspace.declarations import AbilitySource, FeatureSection, Origi
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceReader, SourceTree
 
+from . import requests
 from .listings import convert_tool, find_collisions, name_problem, result_schema, summary
 from .requests import ELICIT, REQUESTS
 
@@ -32,8 +33,6 @@ EFFECTS: Final = "write"
 RESERVED: Final = ("model",)
 HANDLER: Final = "mcp"
 """The tool plugin behind the tools of servers."""
-REQUEST_HANDLER: Final = "mcp-request"
-"""The tool plugin behind their other requests."""
 
 
 @attrs.frozen(kw_only=True)
@@ -261,7 +260,7 @@ def _build_tool_ability(server: ServerSource, name: str) -> AbilitySource:
 def _build_request_ability(server: ServerSource, method: str) -> AbilitySource:
     form = REQUESTS[method]
     return _build_ability(
-        server, method, form.summary, REQUEST_HANDLER, {"request": method}, schema_in=form.takes, schema_out=form.gives
+        server, method, form.summary, requests.HANDLER, {"request": method}, schema_in=form.takes, schema_out=form.gives
     )
 
 

@@ -16,6 +16,7 @@ from mcp import MCPError
 from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import ServerMessageMetadata
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
@@ -234,7 +235,8 @@ async def sample(ctx: Context, prompt: str) -> str:
     """Return what the client's model answers."""
     message = types.SamplingMessage(role="user", content=text(prompt))
     request = types.CreateMessageRequest(params=types.CreateMessageRequestParams(messages=[message], max_tokens=100))
-    answer = await ctx.session.send_request(request, types.CreateMessageResult)
+    related = ServerMessageMetadata(related_request_id=ctx.request_id)
+    answer = await ctx.session.send_request(request, types.CreateMessageResult, metadata=related)
     return f"LLM response: {answer.content}"
 
 
@@ -269,7 +271,8 @@ def main() -> None:
     """Serve at the port of the command line, or at standard input and output."""
     if len(sys.argv) > 1:
         print("listening", file=sys.stderr, flush=True)
-        uvicorn.run(build().streamable_http_app(), port=int(sys.argv[1]), log_level="warning")
+        app = build().streamable_http_app()
+        uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", timeout_graceful_shutdown=1)
     else:
         anyio.run(serve_pipes)
 

@@ -3,6 +3,7 @@
 Run ``python gateway.py PORT URL FOLDER``; `server.sh` does. The rest is `deedbook mcp serve --upstream`.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +25,7 @@ def main() -> None:
     (Path(folder) / ".system/deedbook.yaml").write_text(SETTINGS)
     deedbook = [str(Path(sys.executable).with_name("deedbook")), "--workspace", folder, "mcp"]
     subprocess.run([*deedbook, "add", "it", "--yes", "--url", url], check=True, stdout=subprocess.DEVNULL)
-    serve = subprocess.Popen([*deedbook, "serve", "--upstream", "it", "--http", f"127.0.0.1:{port}"])
-    try:
-        serve.wait()
-    finally:
-        serve.terminate()
-        serve.wait()
+    os.execv(deedbook[0], [*deedbook, "serve", "--upstream", "it", "--http", f"127.0.0.1:{port}"])  # gets the signal
 
 
 if __name__ == "__main__":

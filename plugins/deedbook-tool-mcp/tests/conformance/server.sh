@@ -12,7 +12,7 @@ port=${PORT:-39871}
 behind=$((port + 1))
 results=$(mktemp -d)
 pids=
-trap 'for each in $pids; do kill $each; wait $each || true; done; rm -rf "$results"' EXIT
+trap 'for each in $pids; do kill $each 2>/dev/null || true; wait $each || true; done; rm -rf "$results"' EXIT
 
 begin() {  # begin NAME COMMAND...: start a server and wait until it listens
   log=$results/$1.txt

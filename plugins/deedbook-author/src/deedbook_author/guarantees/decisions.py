@@ -16,6 +16,7 @@ from deedbook.workspace.site import SETTINGS
 
 from .attacks import ENFORCEMENT, KERNEL, Attack, Broken, NotApplicable, expect
 from .candidates import JudgedCall
+from .inert import OWN
 from .target import Attempt, Opened, Target
 
 _MOST: Final = 24
@@ -171,10 +172,10 @@ def _hooked(target: Target) -> Opened:
     def add(settings: dict[str, Any]) -> None:
         hooks = settings.setdefault("hooks", {})
         for name in _PROGRAMS:
-            hooks[f"guarantees-{name}"] = {
+            hooks[f"{OWN}{name}"] = {
                 "event_type": "PreToolUse",
                 "handler": {"script": ["sh", f"{_FOLDER}/{name}.sh"]},
-                "match": {"kind": ["tool", "memory"], "principals": [f"guarantees-{name}"]},
+                "match": {"kind": ["tool", "memory"], "principals": [f"{OWN}{name}"]},
                 "priority": 1_000_000,
                 "timeout_ms": 300 if name == "hang" else 10_000,
             }
@@ -186,7 +187,7 @@ def _hooked(target: Target) -> Opened:
 def _fail_program(name: str) -> Callable[[Target], str]:
     def run(target: Target) -> str:
         opened = target.shared("hooks", _hooked)
-        call, hook = target.call, f"guarantees-{name}"
+        call, hook = target.call, f"{OWN}{name}"
         tried: Attempt = opened.attempt(call.ability, call.args, hook)
         by = tried.place
         expect(tried.refused and hook in by, f"{call.ability} was not refused by the hook: {tried} ({by})")

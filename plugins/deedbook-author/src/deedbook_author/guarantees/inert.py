@@ -13,9 +13,12 @@ from deedbook.policy.bound import BoundAbility
 from deedbook.policy.charter import is_isolated
 from deedbook.policy.gates import BoundGate
 
+OWN: Final = "guarantees-"
+"""The beginning of the names of hooks, principals and policies that an attack adds to a copy."""
 _ABSENT: Final = object()
 
 Change = Callable[[BoundAbility], BoundAbility]
+Gates = tuple[BoundGate, ...]
 
 
 def _same(bound: BoundAbility) -> BoundAbility:
@@ -81,26 +84,40 @@ class InertAbilities(Mapping[str, BoundAbility]):
         return len(self._abilities)
 
 
-def make_inert(kernel: Kernel, change: Change = _same) -> tuple[Kernel, InertEffects]:
-    """Return *kernel* with inert handlers, and its effects; *change* changes each ability when it is first used."""
-    effects = InertEffects(kernel, change)
-    abilities = InertAbilities(kernel.bindings.abilities, effects)
-    return attrs.evolve(kernel, bindings=attrs.evolve(kernel.bindings, abilities=abilities)), effects
+def make_inert(kernel: Kernel, change: Change = _same, *, silence: bool = False) -> tuple[Kernel, InertEffects]:
+    """Return *kernel* with inert handlers, and its effects; *change* changes each ability when it is first used.
+
+    With *silence*, no hook in a process of its own is asked, except those that an attack added.
+    """
+    hushed = _silent_gates(kernel.bindings) if silence else _same_gates
+
+    def adapt(bound: BoundAbility) -> BoundAbility:
+        rewriters, guards, observers = (hushed(gates) for gates in (bound.rewriters, bound.guards, bound.observers))
+        return change(attrs.evolve(bound, rewriters=rewriters, guards=guards, observers=observers))
+
+    effects = InertEffects(kernel, adapt)
+    bindings = attrs.evolve(
+        kernel.bindings,
+        abilities=InertAbilities(kernel.bindings.abilities, effects),
+        hooks={event: hushed(gates) for event, gates in kernel.bindings.hooks.items()},
+    )
+    return attrs.evolve(kernel, bindings=bindings), effects
 
 
-def without_programs(bindings: Bindings) -> Change:
-    """Return a change after which no hook in a process of its own is asked: it would allow everything."""
+def _silent_gates(bindings: Bindings) -> Callable[[Gates], Gates]:
     hooks = bindings.charter.document["hooks"]
 
-    def silence(gates: tuple[BoundGate, ...]) -> tuple[BoundGate, ...]:
-        return tuple(attrs.evolve(gate, ask=_allow) if is_isolated(hooks[gate.id]) else gate for gate in gates)
+    def is_silent(hook: str) -> bool:
+        return is_isolated(hooks[hook]) and not hook.startswith(OWN)
 
-    def change(bound: BoundAbility) -> BoundAbility:
-        return attrs.evolve(
-            bound, rewriters=silence(bound.rewriters), guards=silence(bound.guards), observers=silence(bound.observers)
-        )
+    def hush(gates: Gates) -> Gates:
+        return tuple(attrs.evolve(gate, ask=_allow) if is_silent(gate.id) else gate for gate in gates)
 
-    return change
+    return hush
+
+
+def _same_gates(gates: Gates) -> Gates:
+    return gates
 
 
 def _allow(*_subject: Any) -> Any:

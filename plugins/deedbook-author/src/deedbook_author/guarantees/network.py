@@ -20,18 +20,21 @@ def cut_network() -> bool:
     """
     if sys.platform != "linux":
         return False
-    with suppress(OSError, AttributeError):
+    try:
         unshare = ctypes.CDLL(None, use_errno=True).unshare
-        if unshare(_NEW_NETWORK) == 0:
-            return True
-        user, group = os.geteuid(), os.getegid()
-        if unshare(_NEW_USER | _NEW_NETWORK) == 0:
-            own = Path("/proc/self")
-            (own / "setgroups").write_text("deny", encoding="ascii")
-            (own / "uid_map").write_text(f"{user} {user} 1", encoding="ascii")
-            (own / "gid_map").write_text(f"{group} {group} 1", encoding="ascii")
-            return True
-    return False
+    except (OSError, AttributeError):
+        return False
+    if unshare(_NEW_NETWORK) == 0:  # root may do this as it is
+        return True
+    user, group = os.geteuid(), os.getegid()
+    if unshare(_NEW_USER | _NEW_NETWORK) != 0:
+        return False
+    own = Path("/proc/self")
+    maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+    for name, text in maps.items():
+        with suppress(OSError):  # the process is then nobody to itself; the network is cut off all the same
+            (own / name).write_text(text, encoding="ascii")
+    return True
 
 
 def block_sockets() -> None:

@@ -24,11 +24,12 @@ from deedbook_log.checkpoints.operations import LogOperations
 
 from .attacks import Attack, Broken, expect
 from .decisions import no_allowed, no_call
+from .inert import OWN
 from .rival import start_rival
 from .target import Record, Target
 
 _LIMIT: Final = resource.RLIMIT_FSIZE
-_SPENDER: Final = "guarantees-spender"
+_SPENDER: Final = f"{OWN}spender"
 _SPENT: Final = 4
 
 

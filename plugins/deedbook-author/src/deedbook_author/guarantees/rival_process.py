@@ -12,7 +12,7 @@ from deedbook.format.files import Folder
 from deedbook.kernel import open_kernel
 from deedbook.ledger.ledger import Ledger
 
-from .inert import make_inert, without_programs
+from .inert import make_inert
 from .network import block_sockets
 from .target import Opened
 
@@ -25,8 +25,7 @@ def main() -> None:
     if task["silence"]:
         block_sockets()
     kernel = open_kernel(task["root"], profile=task["profile"])
-    change = without_programs(kernel.bindings) if task["silence"] else None
-    opened = Opened(*make_inert(kernel, *([change] if change else [])))
+    opened = Opened(*make_inert(kernel, silence=task["silence"]))
     if task.get("kill"):
         opened.effects.during = lambda _: os.kill(os.getpid(), signal.SIGKILL)
         with opened.session(task["principal"]) as session:

@@ -21,7 +21,7 @@ from deedbook.sessions.session import Session
 from deedbook_author.guarantees.candidates import JudgedCall, judge_candidates
 
 from .attacks import NotApplicable
-from .inert import Change, InertEffects, make_inert, without_programs
+from .inert import Change, InertEffects, make_inert
 from .rival import RivalReport, start_rival
 from .scratch import Scratch
 
@@ -134,9 +134,7 @@ class Target:
 
     def reopen(self, kernel: Kernel, change: Change | None = None) -> Opened:
         """Return an open *kernel* with inert effects; *change* is applied to each ability."""
-        changes = [without_programs(kernel.bindings)] if self.silence else []
-        changes += [change] if change else []
-        return Opened(*make_inert(kernel, _chain(changes)))
+        return Opened(*make_inert(kernel, *([change] if change else []), silence=self.silence))
 
     def open_raw(self, scratch: Scratch, catalogue: Catalogue | None = None) -> Kernel:
         """Open a copy as a start does; the caller closes it."""
@@ -273,15 +271,6 @@ class Record:
     @property
     def _name(self) -> str:
         return ".events.jsonl"
-
-
-def _chain(changes: Sequence[Change]) -> Change:
-    def change(bound: Any) -> Any:
-        for each in changes:
-            bound = each(bound)
-        return bound
-
-    return change
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from mcp_types import ListToolsResult, Tool, ToolAnnotations
 
 from deedbook import Object
 from deedbook_tool_mcp.listings import summary
-from deedbook_tool_mcp.requests import is_for_client
+from deedbook_tool_mcp.requests import is_request
 
 from .names import index_by_tool_name
 
@@ -39,7 +39,7 @@ class AbilityTool:
 class ToolList:
     """Tools for a client by name; *known* has the ability of every name, also of those that the client may not use.
 
-    A name that is not known is no ability: with *unknown* before it, it cannot be one.
+    A name that is not known is recorded with *unknown* before it.
     """
 
     def __init__(self, known: Mapping[str, str], tools: Mapping[str, AbilityTool], unknown: str = "") -> None:
@@ -77,15 +77,22 @@ class ToolList:
 def list_abilities(document: Mapping[str, Any], abilities: Collection[str]) -> ToolList:
     """Return the tools for those *abilities* of a charter's *document* that a client may use.
 
-    What concerns one client's own connection to a server works only through the gateway, and is no tool.
+    The requests of servers besides their tools are no tools: the gateway passes them on as what they are.
     """
-    known = index_by_tool_name(document["abilities"])
-    usable = {
-        name: ability
+    entries = document["abilities"]
+    known = index_by_tool_name(entries)
+    tools = {
+        name: _build_tool(name, ability, document)
         for name, ability in known.items()
-        if ability in abilities and not is_for_client(ability, document["abilities"][ability]["plugin"])
+        if ability in abilities and not is_request(entries[ability]["plugin"])
     }
-    return ToolList(known, {name: _build_tool(name, ability, document) for name, ability in usable.items()})
+    refused = {
+        name: f"request: {ability}"
+        for tool, ability in known.items()
+        if is_request(entries[ability]["plugin"])
+        for name in (tool, ability)
+    }
+    return ToolList({**known, **refused}, tools)
 
 
 def list_upstream_tools(document: Mapping[str, Any], abilities: Collection[str], upstream: str) -> ToolList:
