@@ -157,3 +157,10 @@ def test_schema_cost_tells_how_deep_a_value_can_be_explained() -> None:
     assert SchemaCost({"items": {"type": "string"}}).depth_within(100) == 64
     assert SchemaCost(tree).depth_within(1_000) == 64
     assert 5 < SchemaCost(twice).depth_within(1_000) < 10
+
+
+def test_faults_do_not_depend_on_how_equal_schemas_are_spelled() -> None:
+    document = {"tpye": "object", "minLenght": 1}
+    assert len(found(document)) == 2
+    assert found(dict(reversed(document.items()))) == found(document)
+    assert found({"minLength": 1.0}) == found({"minLength": 1}) == []

@@ -9,7 +9,7 @@ exception inside a validator is a violation.
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,7 @@ MAX_UNFOLDED: Final = 20_000
 MAX_VIOLATIONS: Final = 50
 _MOST_LOOKS: Final = 2_000
 _MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_LINTED: Final = 256
 _MASK: Final = "the value"
 _LONGEST: Final = 400
 _PHRASES: Final = MappingProxyType(
@@ -76,11 +77,18 @@ class Validator(Protocol):
 def lint(schema: Any) -> tuple[Violation, ...]:
     """Return the faults of *schema*, which may be any value; without faults `foreign` accepts it."""
     try:
-        size = len(canonical.encode(schema))
+        encoded = canonical.encode(schema)
     except IntakeError as refused:
         return (violation((), f"is not JSON: {refused}"),)
-    if size > MAX_BYTES:
-        return (violation((), f"{size} bytes; a schema has at most {MAX_BYTES}"),)
+    if len(encoded) > MAX_BYTES:
+        return (violation((), f"{len(encoded)} bytes; a schema has at most {MAX_BYTES}"),)
+    return _faults(encoded)
+
+
+@lru_cache(maxsize=_MOST_LINTED)
+def _faults(encoded: bytes) -> tuple[Violation, ...]:
+    """Lint a schema once: a process meets that of a plugin or an ability at each place that names it."""
+    schema = canonical.decode(encoded)
     return tuple(problems(schema)) or tuple(_endless(schema))
 
 
