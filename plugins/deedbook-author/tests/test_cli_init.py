@@ -25,25 +25,25 @@ def listed(folder):
 
 
 def test_minimal_workspace_is_one_file_and_works(place):
-    place.run("init", status=0)
+    place.here("init", status=0)
     yaml = [path for path in listed(place.path) if path.endswith(".yaml")]
     assert yaml == [".system/deedbook.yaml"]
-    ran = place.run("call", "echo", "--args", '{"text": "hello"}', status=0)
+    ran = place.here("call", "echo", "--args", '{"text": "hello"}', status=0)
     assert json.loads(ran.out) == {"text": "hello"}
     args = {"path": "notes.md", "text": "x", "expected_hash": "", "who": "me", "why": "try"}
-    assert place.run("call", "file-write", "--args", json.dumps(args)).status == 3
-    place.run("call", "file-write", "--args", json.dumps(args | {"path": "reports/notes.md"}), status=0)
+    assert place.here("call", "file-write", "--args", json.dumps(args)).status == 3
+    place.here("call", "file-write", "--args", json.dumps(args | {"path": "reports/notes.md"}), status=0)
 
 
 def test_full_starter_is_copied_whole_and_runs(place):
-    place.run("init", "--full", status=0)
+    place.here("init", "--full", status=0)
     own = set(listed(STARTER))
     assert own == {path for path in listed(place.path / ".system") if not path.startswith("schemas/")}
-    assert place.run("run", "Say hello to Ada", status=0).out == "Hello, Ada!\n"
+    assert place.here("run", "Say hello to Ada", status=0).out == "Hello, Ada!\n"
 
 
 def test_the_next_command_is_said_and_works_as_it_stands(place):
-    ran = place.run("init", "here", "--full", status=0)
+    ran = place.here("init", "here", "--full", status=0)
     (line,) = [line for line in ran.err.splitlines() if line.startswith("try:")]
     path = f"{Path(place.path / 'x').parent}:{os.environ['PATH']}"
     command = Path(os.sys.executable).parent
@@ -54,7 +54,7 @@ def test_the_next_command_is_said_and_works_as_it_stands(place):
 
 @pytest.mark.parametrize("how", ["minimal", "full"])
 def test_every_yaml_file_names_a_schema_that_is_there_and_that_it_fits(place, how):
-    place.run("init", *(["--full"] if how == "full" else []), status=0)
+    place.here("init", *(["--full"] if how == "full" else []), status=0)
     files = list(place.path.rglob("*.yaml"))
     assert files
     for path in files:
@@ -68,23 +68,23 @@ def test_every_yaml_file_names_a_schema_that_is_there_and_that_it_fits(place, ho
 
 def test_state_is_kept_out_of_git_once(place):
     place.write(".gitignore", "build/")
-    place.run("init", status=0)
+    place.here("init", status=0)
     assert (place.path / ".gitignore").read_text() == "build/\n.deedbook/\n"
     shutil.rmtree(place.path / ".system")
-    place.run("init", status=0)
+    place.here("init", status=0)
     assert (place.path / ".gitignore").read_text() == "build/\n.deedbook/\n"
 
 
 def test_workspace_that_is_there_is_never_changed(place):
     place.system("deedbook.yaml", "schema_version: v1\n")
     before = listed(place.path)
-    ran = place.run("init", "--full", status=2)
+    ran = place.here("init", "--full", status=2)
     assert "[USAGE]" in ran.err
     assert "--schemas" in ran.err
     assert listed(place.path) == before
     (place.path / "other").mkdir()
     (place.path / "other" / ".system").symlink_to(place.path / "nowhere")
-    place.run("init", "other", status=2)
+    place.here("init", "other", status=2)
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
@@ -93,7 +93,7 @@ def test_gitignore_that_leads_elsewhere_is_refused_and_nothing_is_begun(place, t
     outside.write_text("precious")
     ignored = place.path / ".gitignore"
     {"link": lambda: ignored.symlink_to(outside), "fifo": lambda: os.mkfifo(ignored), "folder": ignored.mkdir}[kind]()
-    ran = place.run("init", status=1)
+    ran = place.here("init", status=1)
     assert "[PATH_REFUSED]" in ran.err
     assert [path.name for path in place.path.iterdir()] == [".gitignore"]
     assert outside.read_text() == "precious"
@@ -109,27 +109,27 @@ def test_schemas_are_never_written_through_a_link(place, tmp_path, linked):
         outside.write_text("precious")
         (place.path / ".system/schemas").mkdir()
     (place.path / ".system" / linked).symlink_to(outside)
-    assert "[PATH_REFUSED]" in place.run("init", "--schemas", status=1).err
+    assert "[PATH_REFUSED]" in place.here("init", "--schemas", status=1).err
     assert not list(outside.iterdir()) if outside.is_dir() else outside.read_text() == "precious"
 
 
 def test_folder_that_cannot_be_made_is_one_line(place):
     place.write("file", "x")
-    assert place.run("init", "file").status == 2
-    ran = place.run("init", "file/below")
+    assert place.here("init", "file").status == 2
+    ran = place.here("init", "file/below")
     assert ran.status == 1
     assert len(ran.err.splitlines()) == 1
     assert listed(place.path) == ["file"]
 
 
 def test_schemas_are_renewed_where_a_workspace_is(place):
-    assert place.run("init", "--schemas").status == 2
+    assert place.here("init", "--schemas").status == 2
     place.system("deedbook.yaml", "schema_version: v1\n")
     place.system("schemas/hook_v1.json", "{}")
-    place.run("init", "--schemas", status=0)
+    place.here("init", "--schemas", status=0)
     assert json.loads((place.path / ".system/schemas/hook_v1.json").read_text())["$id"] == "hook_v1"
     assert (place.path / ".system/deedbook.yaml").read_text() == "schema_version: v1\n"
-    place.run("init", "--schemas", "--full", status=2)
+    place.here("init", "--schemas", "--full", status=2)
 
 
 EXAMPLES = {
