@@ -36,7 +36,7 @@ WRONG = {
     "steps missing": (with_(["steps"], None), "steps is missing"),
     "steps empty": (with_(["steps"], []), "1 to 50 steps are needed"),
     "steps many": (with_(["steps"], [{"ability": "echo"}] * 51), "1 to 50 steps are needed"),
-    "step no mapping": (with_(["steps"], ["echo"]), "step s1: a mapping with ability, args, description is needed"),
+    "step no mapping": (with_(["steps"], ["echo"]), "step s1: a mapping with ability, args, description, optional is needed"),
     "ability missing": (with_(["steps", 0, "ability"], None), "step s1: ability is missing"),
     "args no mapping": (with_(["steps", 0, "args"], []), "step s1: args has to be a mapping"),
     "misspelt": (with_(["anwser"], "x"), "'anwser' is not known; known are pattern, steps, answer"),
