@@ -146,8 +146,9 @@ def _fields(body: object, place: str, needed: _Kinds, more: _Kinds) -> dict[str,
     for key, value in body.items():
         if key not in known:
             raise _wrong(place, f"{key!r} is not known; known are {', '.join(known)}")
-        if not isinstance(value, known[key]):
-            kinds = known[key] if isinstance(known[key], tuple) else (known[key],)
+        wanted = known[key]
+        if not isinstance(value, wanted):
+            kinds = wanted if isinstance(wanted, tuple) else (wanted,)
             raise _wrong(place, f"{key} has to be a {' or a '.join(_YAML_NAMES[kind] for kind in kinds)}")
     if absent := [key for key in needed if key not in body]:
         raise _wrong(place, f"{', '.join(absent)} is missing")
