@@ -42,7 +42,7 @@ BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "compiling": "compiling a task against 1,000 skills, beside a choice among ten; validating 10,000 steps",
         "runs": "transitions, contexts, branches and resumed runs, beside appends, reading and plain calls",
         "bridge": "the client that a coding agent's hooks start, beside an empty Python",
-        "adapters": "what adapters add to runs of their frameworks' agents, beside bare `before` and `after`",
+        "adapters": "what adapters add to a call of their frameworks, beside bare `before` and `after`",
         "mcp": "a call over MCP, beside the same call through a bare proxy",
         "serve": "200 sessions at once in one runtime, beside one session alone",
         "counting": "`deedbook stats` over a large ledger, beside parsing its lines",

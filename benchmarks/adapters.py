@@ -1,4 +1,4 @@
-"""What the adapter of an agent framework adds to a run of an agent, beside the bare calls of the session."""
+"""What the adapter of an agent framework adds to a call of the framework, beside the bare calls of the session."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.adapterside import CALLS, FRAMEWORKS
+from benchmarks.adapterside import FRAMEWORKS
 from benchmarks.measures import Line, Measure, Skip, Value
 from benchmarks.rounds import Figure, Plan
 
@@ -23,11 +23,11 @@ def run(plan: Plan) -> Iterator[Line]:
             yield Skip(f"adapters: {name}: skipped, it has no environment; run: adapters/run-tests {name}")
             continue
         figures = _measure(python, name, quick=plan.quick)
-        what = f"adapters: {name}: what it adds to {CALLS} calls and 2 requests, to bare `before` and `after`"
-        yield Measure(what, "at most", 1.5, figures["ratio"])
-        yield Value(f"adapters: {name}: added to each call", figures["added"], "µs")
-        yield Value(f"adapters: {name}: a bare call", figures["bare"], "µs")
-        yield Value(f"adapters: {name}: a call of the framework alone", figures["framework"], "µs")
+        what = f"adapters: {name}: its hook around a {{}}, to bare `before` and `after`"
+        yield Measure(what.format("tool"), "at most", 1.5, figures["tool"])
+        yield Value(what.format("model"), figures["model"])  # it also converts the whole request and answer
+        for kind in ("tool", "model"):
+            yield Value(f"adapters: {name}: bare `before` and `after` of a {kind}", figures[f"bare {kind}"], "µs")
 
 
 def _measure(python: Path, name: str, *, quick: bool) -> dict[str, Figure]:

@@ -27,7 +27,7 @@ FLOORS = (
 DISTRIBUTIONS = (
     "deedbook-approvals", "deedbook-audit", "deedbook-author", "deedbook-flow-runcontext", "deedbook-flow-swe",
     "deedbook-flow-workflow", "deedbook-guard", "deedbook-hook-standard", "deedbook-inspect", "deedbook-legacy",
-    "deedbook-log", "deedbook-memory", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
+    "deedbook-log", "deedbook-memory", "deedbook-operate", "deedbook-pack", "deedbook-serve", "deedbook-tool-mcp",
 )  # fmt: skip
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}

@@ -57,8 +57,8 @@ NEEDS = {DOCS / "mcp.md": "mcp-server-time"}
 OWN = [
     *NEEDS, DOCS / "agents.md", DOCS / "bridge.md", DOCS / "embedding.md", DOCS / "flows.md", DOCS / "guard.md",
     DOCS / "hooks.md", DOCS / "pipelines.md", DOCS / "routing.md", DOCS / "secrets-and-principals.md",
-    DOCS / "first-hour.md", DOCS / "tasks.md", DOCS / "memory.md", DOCS / "proofs.md", DOCS / "verify.md",
-    DOCS / "witness.md", DOCS / "workflows.md",
+    DOCS / "first-hour.md", DOCS / "guarantees.md", DOCS / "operate.md", DOCS / "tasks.md", DOCS / "memory.md",
+    DOCS / "proofs.md", DOCS / "verify.md", DOCS / "witness.md", DOCS / "workflows.md",
 ]  # fmt: skip
 """Pages whose console blocks are run in a workspace that they spell out: blocks that begin with a path in `.system`, or
 with the name of a file of Python. The line with the path is no part of JSON, nor of Markdown."""

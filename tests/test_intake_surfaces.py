@@ -31,7 +31,8 @@ from deedbook_provider_rules import Transcript
 from deedbook_provider_rules.conversation import Conversation
 from deedbook_serve.client import Runtime
 from deedbook_serve.serving.wire import RefusedError, Wire
-from deedbook_tool_mcp import messages, web
+from deedbook_tool_mcp import messages
+from deedbook_tool_mcp.client import web
 from deedbook_tool_standard import outputs
 
 ROOT = Path(__file__).parents[1]

@@ -15,14 +15,23 @@ FEATURES = [
 ]
 """The features that read and write ledgers, or open sockets, beside the kernel."""
 
+ATTACKS = "deedbook_author.guarantees."
+"""The attacks of `deedbook doctor --guarantees`. On copies, in a process of their own, they do what nothing else may:
+they forge, cut, kill and sign."""
 
-@cache
-def modules():
+
+def every_module():
     """Return the syntax tree of each module of the kernel and of its features, by name."""
     places = {".".join(path.relative_to(CORE).with_suffix("").parts): path for path in CORE.rglob("*.py")}
     for source in FEATURES:
         places |= {".".join(path.relative_to(source).with_suffix("").parts): path for path in source.rglob("*.py")}
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in places.items()}
+
+
+@cache
+def modules():
+    """Return those that must not reach out: all but the attacks."""
+    return {name: tree for name, tree in every_module().items() if not name.startswith(ATTACKS)}
 
 
 @cache
@@ -92,6 +101,18 @@ MAY_IMPORT = {
     "shutil": {"programs.process", "deedbook_author.health", "deedbook_author.drafts", "deedbook_author.starter"},
 }
 """Who may import what reaches out of the process, and who copies folders."""
+
+
+def test_attacks_are_run_by_the_doctor_alone_and_in_a_process_of_their_own():
+    """Nothing else imports them; the command imports only what starts the process, and the report."""
+    used = {
+        (name, node.module.removeprefix(ATTACKS))
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(ATTACKS)
+    }
+    command = "deedbook_author.commands.doctor"
+    assert used == {(command, "isolation"), (command, "report"), (command, "runner")}  # the last for a type
 
 
 def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():

@@ -28,11 +28,11 @@ from deedbook_adapter_agent_hooks import govern
 from deedbook_adapter_agent_hooks.session import HookSession
 
 from deedbook import guard
-from deedbook.call.session import Session
 from deedbook.cli.common import GlobalOptions
 from deedbook.cli.program import program
 from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
+from deedbook.sessions.session import Session
 from deedbook_guard import Conversation, Guard
 from deedbook_testing.adapters import AdapterContract
 from deedbook_testing.soundness import assert_sound

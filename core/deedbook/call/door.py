@@ -14,13 +14,13 @@ and `Door.after`. The nine steps:
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
-from deedbook.contract.features import AllowedCall, FactsChanged
+from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
 from deedbook.format import canonical
 from deedbook.format.errors import (
     ApprovalError,
@@ -66,12 +66,16 @@ class FactReader(Protocol):
 
 
 class Opening(NamedTuple):
-    """An intent to come: its *span* and time, the arguments as *given*, and functions to call with the outcome."""
+    """An intent to come: its *span* and time, the arguments as *given*, and functions to call with the outcome.
+
+    *held* is what features hold until it is recorded, if there is anything.
+    """
 
     span: str
     now: str
     given: bytes
     settlements: tuple[Callable[[Outcome | None], None], ...] = ()
+    held: ExitStack | None = None
 
     def release(self) -> None:
         """Tell the features that the call did not begin."""
@@ -111,8 +115,9 @@ class Door:
         self._turn = RLock()
         self._decide_now = self._repeat if parts.before_intents else self._before
         self._decide = self._in_turn if bindings.reads else self._decide_now
+        self._record = self._record_inside if parts.around_intents else self._record_now
         durable = bindings.charter.document["durability"] == "always"
-        self._always = durable or bindings.waits or bool(parts.before_intents)
+        self._always = durable or bindings.waits or bool(parts.before_intents or parts.around_intents)
         self._facts = facts
         self._invoke = invoke
         self._pending_calls = pending_calls
@@ -293,13 +298,34 @@ class Door:
         bound = verdict.bound
         if bound is None or verdict.outcome == "deny":
             return self._deny(verdict, caller, ability, cause, entries, now)
+        return self._record(verdict, bound, caller, when, cause, raw, entries, grant)
+
+    def _record_inside(  # noqa: PLR0913 - all that the judgement has brought together
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
+        raw: bytes, entries: list[Entry], grant: "Grant | None",
+    ) -> "OpenResult":  # fmt: skip
+        """Act like `_record_now` inside the context managers of features, each of which may deny the call."""
+        with ExitStack() as held:
+            try:
+                for enclose in self._parts.around_intents:
+                    held.enter_context(enclose(caller, bound.id))
+            except CallPrevented as problem:
+                verdict.deny(problem.code, recordable(str(problem)))
+                return self._deny(verdict, caller, bound.id, cause, entries, when.now)
+            return self._record_now(verdict, bound, caller, when, cause, raw, entries, grant, held)
+
+    def _record_now(  # noqa: PLR0913 - all that the judgement has brought together
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
+        raw: bytes, entries: list[Entry], grant: "Grant | None", held: ExitStack | None = None,
+    ) -> "OpenResult":  # fmt: skip
+        """Record what follows from a verdict that denies nothing: the intent, or the request for a person."""
         if verdict.outcome == "ask" and not self._deferred:
             return self.approval_wait.request_approval(verdict, bound, caller, raw, cause, entries)
-        opening = self._reserve(verdict, bound, caller, when, raw)
+        opening = self._reserve(verdict, bound, caller, when, raw, held)
         if verdict.outcome == "ask":
             return Ok(self._defer(verdict, bound, caller, cause, entries, opening))
-        if grant and not self._use(grant, verdict, now, opening):
-            return self._deny(verdict, caller, ability, cause, entries, now)
+        if grant and not self._use(grant, verdict, when.now, opening):
+            return self._deny(verdict, caller, bound.id, cause, entries, when.now)
         return Ok(self._open(verdict, bound, caller, cause, entries, opening))
 
     def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
@@ -309,10 +335,11 @@ class Door:
         return Err(fault(verdict.code, verdict.reason, place=source_place(verdict.by)), {"signals": verdict.signals})
 
     def _reserve(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, given: bytes
-    ) -> Opening:
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, given: bytes,
+        held: ExitStack | None,
+    ) -> Opening:  # fmt: skip
         """Let the features reserve what the call may use; raises `FactsChanged`, and `LedgerError` to prevent it."""
-        opening = Opening(self.ledger.span(), when.now, given)
+        opening = Opening(self.ledger.span(), when.now, given, held=held)
         if not self._parts.before_intents:
             return opening
         call = make_call(self.bindings, caller, bound, verdict.args, verdict.raw, when)
@@ -392,6 +419,8 @@ class Door:
             self.ledger.append(entries, ts=opening.now, durable=bound.durable or verdict.outcome == "ask")
             ticket.deadline = self.clock() + bound.timeout  # the time of the disk does not count for the handler
             self.calls.add(ticket)
+            if opening.held is not None:
+                opening.held.close()
             for ask in self._parts.before_effects.get(bound.effects, ()):
                 self._allow(ticket, ask)
         except DeedbookError as problem:

@@ -212,7 +212,9 @@ def refuse_state(pending: ApprovalRequest, now: str, *, wanted: State) -> None:
     state = pending.state(now)
     if state != wanted:
         code, why = _NOT[state]
-        raise ApprovalError(fault(code, f"request {pending.id} {why.format(id=pending.id)}"))
+        reason = pending.withdrawn.payload["reason"] if state == "withdrawn" and pending.withdrawn else None
+        told = f"was withdrawn: {reason}; {_AGAIN}" if isinstance(reason, str) else why.format(id=pending.id)
+        raise ApprovalError(fault(code, f"request {pending.id} {told}"))
 
 
 _AGAIN: Final = "make the call again"
@@ -225,7 +227,7 @@ _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "denied": ("APPROVAL_ANSWERED", f"was denied; {_AGAIN}"),
     "expired": ("APPROVAL_EXPIRED", f"has expired; {_AGAIN}"),
     "used": ("APPROVAL_USED", f"was approved and has been used; {_AGAIN}"),
-    "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn by its caller; {_AGAIN}"),
+    "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn; {_AGAIN}"),
 }
 
 __all__ = [

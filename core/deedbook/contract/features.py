@@ -8,13 +8,13 @@ installed feature. Private until 1.0.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, Literal
 
 import attrs
 import pluggy
 
-from .plugins import Call, EventType, Object, Outcome, Routes
+from .plugins import Call, EventType, Failed, Object, Outcome, Routes
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
@@ -41,6 +41,10 @@ class FeatureSpec:
 
 class FactsChanged(Exception):  # noqa: N818 - a state, not an error of the caller
     """Raised by a function of `before_intents`: the facts that allowed the call have changed, so it is judged again."""
+
+
+class CallPrevented(Failed):
+    """Raised by a function of `around_intents`: the call is denied, with the code and the message of this error."""
 
 
 @attrs.frozen(kw_only=True)
@@ -139,6 +143,18 @@ class FeatureHooks:
         the call must be judged again, with the facts as they are now, and `LedgerError` to prevent it. What it returns,
         if anything, is called once: with the `deedbook.call.handlers.Outcome` after this is recorded, or with ``None``
         if the call did not begin. It is not called for a call whose outcome is lost.
+        """
+
+    @featurespec
+    def around_intents(
+        self, kernel: Any, ledger: Any, settings: Object
+    ) -> Callable[[Any, str], AbstractContextManager[Any]] | None:
+        """Return a function to call with the `Caller` and the ability of each call that no gate denies, or ``None``.
+
+        Called when a session is created, before the first line of its *ledger*. The function returns a context manager,
+        or raises `CallPrevented`, as entering may, to deny the call. It is left when the intent is recorded and, for
+        effects, durable, or when the request for a person's decision is. Nothing else may happen inside: it is entered
+        again when the call is judged again.
         """
 
     @featurespec

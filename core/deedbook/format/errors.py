@@ -45,6 +45,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "TOOL_NOT_ALLOWED": Code("gate", 3, "the ability is outside the caller's scope"),
         "GATE_DENIED": Code("gate", 3, "a hook or a policy denied, failed, or answered late"),
         "NEEDS_HUMAN": Code("gate", 3, "a person has to decide"),
+        "FROZEN": Code("gate", 3, "a person has frozen calls, or the state of the freeze cannot be read"),
+        "FREEZE_REFUSED": Code("gate", 1, "a freeze or a thaw cannot be put in force"),
         "PROMPT_DENIED": Code("gate", 3, "a hook refused the prompt"),
         "SESSION_DENIED": Code("gate", 3, "a hook refused the session"),
         "SKILL_DENIED": Code("gate", 3, "a hook refused the skill"),
@@ -146,6 +148,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "PROOF_UNAVAILABLE": Code("ledger", 1, "no checkpoint covers what is to be proved"),
         "WITNESS_REFUSED": Code("ledger", 4, "a witness has seen another history: rolled back, or forked"),
         # serving: the long-lived process and who asks it
+        "NOTIFY_FAILED": Code("serving", 1, "a notification cannot be sent"),
         "RUNTIME_RUNNING": Code("serving", 1, "another process serves this workspace already"),
         "RUNTIME_UNREACHABLE": Code("serving", 1, "no process serves this workspace, or it went while it was asked"),
         "RUNTIME_ENDING": Code("serving", 1, "the process is ending; nothing new is begun"),

@@ -1,7 +1,7 @@
 """Features: found through entry points, constructed once for each kernel, and called at fixed moments."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
@@ -51,11 +51,12 @@ class Notices:
 
 
 class SessionParts(NamedTuple):
-    """What features add to one session: the answers of `before_effects`, `session_facts` and `before_intents`."""
+    """What features add to one session: the answers of the methods of `FeatureHooks` with these names."""
 
     before_effects: Mapping[str, Sequence[Callable[[Any], None]]] = MappingProxyType({})
     facts: Mapping[str, Callable[[Any], Object]] = MappingProxyType({})
     before_intents: Sequence[Callable[[AllowedCall], Callable[[Any], None] | None]] = ()
+    around_intents: Sequence[Callable[[Any, str], AbstractContextManager[Any]]] = ()
 
 
 class Features:
@@ -103,8 +104,11 @@ class Features:
         facts: dict[str, Callable[[Any], Object]] = {}
         for _, ask in self._answers("session_facts"):
             facts |= ask(kernel=kernel, ledger=ledger) or {}
-        intents = [ask(kernel=kernel, ledger=ledger) for _, ask in self._answers("before_intents")]
-        return SessionParts(effects, facts, tuple(each for each in intents if each is not None))
+        before, around = (
+            tuple(found for _, ask in self._answers(name) if (found := ask(kernel=kernel, ledger=ledger)) is not None)
+            for name in ("before_intents", "around_intents")
+        )
+        return SessionParts(effects, facts, before, around)
 
     def notify(self, moment: str, notices: Notices, **given: Any) -> None:
         """Call every feature at *moment*; an error is recorded as a notice, and the other features are still called."""

@@ -283,13 +283,18 @@ policies:"""
 
 
 def test_first_run_without_a_workspace_observes_and_says_where(tmp_path):
-    """One process, as a new user would begin: the folder of the record is printed once, and the record is sound."""
+    """One process, as a new user would begin: the folder of the record is printed once, and the record is sound.
+
+    The guard is gone before the process ends.
+    """
     program = """
 from deedbook import guard
-governed = guard("shop")
-@governed.tool(effects="write")
-def refund(order): return order
-refund("a7")
+def main():
+    governed = guard("shop")
+    @governed.tool(effects="write")
+    def refund(order): return order
+    refund("a7")
+main()
 guard("shop")
 """
     (tmp_path / "empty").mkdir()

@@ -11,9 +11,9 @@ from threading import Lock
 import pytest
 from commandline import Place
 
-from deedbook.call.session import Session
 from deedbook.format.errors import BindingError, DeedbookError
 from deedbook.format.reader import read
+from deedbook.sessions.session import Session
 from deedbook_guard import CallDenied, check_framework, guard
 
 CONVERSATIONS = 100

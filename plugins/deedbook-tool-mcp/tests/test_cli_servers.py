@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commandline import Place
 
-ROGUE = Path(__file__).parent / "client" / "rogue.py"
+ROGUE = Path(__file__).with_name("rogue.py")
 SETTINGS = (
     "schema_version: v1   # kept\npolicies: {p: {kind: rules, rules: [{match: {effects: [write]}, then: allow}]}}\n"
 )
@@ -112,12 +112,15 @@ def test_tools_says_what_each_is_and_what_was_left_out(shop):
     shop.lists(tool("say", inputSchema=schema), tool("_no"), tool("odd", HOSTILE))
     shop.here("mcp", "add", "it", "--yes", *shop.command, status=0)
     ran = shop.here("mcp", "tools", "it", status=0)
-    assert "it/say  write  Does something." in ran.out
-    assert "it/odd  write  Does.\\u{1b}[2J\\u{202e}" in ran.out
+    lines = [line.split(maxsplit=2) for line in ran.out.splitlines()]
+    assert ["it/say", "write", "Does something."] in lines
+    assert ["it/odd", "write", "Does.\\u{1b}[2J\\u{202e}"] in lines
+    assert lines[-1][0] == "it/elicitation/create"
     assert "it/say: inputSchema.properties.a.x-ui is an annotation, and was left out" in ran.err
     assert "left out: _no: its name can be no part of an ability's id" in ran.err
     found = shop.here("mcp", "tools", "it", "--json", status=0).fits("output_mcp_tools_v1")
     assert [row["id"] for row in found["tools"]] == ["it/odd", "it/say"]
+    assert [row["id"] for row in found["requests"]] == ["it/elicitation/create"]
     found = shop.here("mcp", "list", "--json", status=0).fits("output_mcp_list_v1")
     assert [(row["name"], row["tools"]) for row in found["servers"]] == [("it", 2)]
 

@@ -1,7 +1,7 @@
 """What the distribution adds to the command line."""
 
 from deedbook.plugins.commands import find_commands
-from deedbook_tool_mcp.serving_command import command
+from deedbook_tool_mcp.commands.serve import command
 
 
 def test_mcp_serve_is_found_and_described_by_its_entry_point():

@@ -200,3 +200,23 @@ def test_charter_from_before_there_were_servers_can_be_compared(lab):
     document = dict(lab.kernel().active_charter.charter.document)
     old = {key: value for key, value in document.items() if key != "servers"}
     assert "server it is new" in compare(old, {**document, "servers": {"it": SERVER}}).other
+
+
+def test_requests_that_a_server_answers_are_abilities_beside_its_tools(place):
+    about = {**LISTING["about"], "requests": ["resources/list", "resources/read", "prompts/get", "new/method"]}
+    entry = "{command: [it], exclude: [prompts/*], tools: {resources/read: {effects: read, tags: [t]}}}"
+    found = load_workspace(place(entry, {"about": about})).abilities
+    assert set(found) == {"it/say", "it/resources/list", "it/resources/read", "it/elicitation/create"}
+    read, listing = found["it/resources/read"], found["it/resources/list"]
+    assert (read.effects, read.tags, read.handler) == ("read", {"t"}, {"tool": "mcp-request"})
+    assert (listing.effects, listing.settings["request"]) == ("write", "resources/list")
+
+
+def test_listing_without_requests_makes_tools_only(place):
+    assert set(load_workspace(place()).abilities) == {"it/say"}
+
+
+def test_declaration_of_a_request_that_the_server_does_not_answer_is_a_fault(place):
+    about = {**LISTING["about"], "requests": ["resources/read"]}
+    (fault,) = faults(place("{command: [it], tools: {resources/raed: {effects: read}}}", {"about": about}))
+    assert 'did you mean "resources/read"' in fault

@@ -12,10 +12,10 @@ from mcp import MCPError
 from mcp.shared.tool_name_validation import validate_tool_name
 
 from deedbook import DeedbookError, DomainError, Failed, deny
-from deedbook_tool_mcp.serving_names import build_tool_name, index_by_tool_name
-from deedbook_tool_mcp.serving_results import build_wrong_arguments
-from deedbook_tool_mcp.serving_sessions import Connection
-from deedbook_tool_mcp.serving_tools import PAGE, build_annotations, merge_schemas, wrap_schema
+from deedbook_tool_mcp.serving.names import build_tool_name, index_by_tool_name
+from deedbook_tool_mcp.serving.results import build_wrong_arguments
+from deedbook_tool_mcp.serving.sessions import Connection
+from deedbook_tool_mcp.serving.tools import PAGE, build_annotations, merge_schemas, wrap_schema
 
 MODES = ("legacy", "2026-07-28")
 """One with a handshake (2025-11-25), and one where every request stands alone."""

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
-from deedbook_tool_mcp.serving_http import HttpAddress
+from deedbook_tool_mcp.serving.http import HttpAddress
 
 MODES = ("legacy", "2026-07-28")
 SETTINGS = """

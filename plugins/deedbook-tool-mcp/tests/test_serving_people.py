@@ -18,7 +18,7 @@ from deedbook.approvals.keys import KeyRing
 from deedbook.call.queue import open_queue
 from deedbook.format.errors import DeedbookError
 from deedbook_approvals.answering import answer
-from deedbook_tool_mcp.serving_people import choose_contact
+from deedbook_tool_mcp.serving.people import choose_contact
 
 MODES = ("legacy", "2026-07-28")
 ERROR = "deedbook/error"

@@ -11,7 +11,7 @@ import pytest
 
 from deedbook.format.files import Folder
 from deedbook.format.reader import list_sessions, read
-from deedbook_tool_mcp.serving_stdio import MAX_MESSAGE
+from deedbook_tool_mcp.serving.stdio import MAX_MESSAGE
 
 SETTINGS = """
 schema_version: v1

@@ -1,26 +1,25 @@
 """Requests and answers of models in LangChain, in the forms that Deedbook records."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from langchain.agents.middleware import ExtendedModelResponse, ModelRequest, ModelResponse
 from langchain.messages import AIMessage, ToolMessage
-from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from deedbook_guard import completions
+
+from .offers import ToolOffers
 
 _ROLES: Final = {"human": "user", "system": "system", "ai": "assistant", "tool": "tool"}
 
 
-def request_of(request: ModelRequest[Any]) -> dict[str, Any]:
+def request_of(request: ModelRequest[Any], offers: ToolOffers) -> dict[str, Any]:
     """Return a request; the tool of a structured answer is not shown to middleware, so it is not in it."""
     given = [request.system_message] if request.system_message else []
     settings = request.model_settings
     return completions.request(
         settings.get("model") or _read(request.model, "model_name", "model"),
         [_message(each) for each in (*given, *request.messages)],
-        list(_offers(request.tools)),
+        list(map(offers.describe, request.tools)),
         max_tokens=settings.get("max_tokens", _read(request.model, "max_tokens")),
         temperature=settings.get("temperature", _read(request.model, "temperature")),
     )
@@ -31,7 +30,7 @@ def response_of(answer: Any) -> dict[str, Any]:
     if isinstance(answer, ExtendedModelResponse):
         answer = answer.model_response
     found = answer.result if isinstance(answer, ModelResponse) else [answer]
-    said = next((each for each in found if isinstance(each, AIMessage)), AIMessage(""))
+    said = next((each for each in found if isinstance(each, AIMessage)), None) or AIMessage("")
     about = said.response_metadata
     return completions.response(
         about.get("model_name") or about.get("model"),
@@ -55,14 +54,6 @@ def _calls(message: AIMessage) -> list[dict[str, Any]]:
         completions.tool_call(call["id"], call["name"] or "", call["args"], number=number)
         for number, call in enumerate(found, 1)
     ]
-
-
-def _offers(tools: list[BaseTool | dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for tool in tools:
-        about: Mapping[str, Any] = tool if isinstance(tool, dict) else convert_to_openai_tool(tool)
-        function = about.get("function", about)
-        name = function.get("name") or function.get("type") or ""
-        yield completions.tool_offer(name, function.get("description"), function.get("parameters"))
 
 
 def _read(model: Any, *names: str) -> Any:

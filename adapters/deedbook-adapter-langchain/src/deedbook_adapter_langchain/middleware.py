@@ -12,6 +12,7 @@ from langgraph.types import Command, interrupt
 from deedbook_guard import CallDenied, Guard, Permit, ResultWithheld
 
 from .completions import request_of, response_of
+from .offers import ToolOffers
 
 
 class Governance(AgentMiddleware):
@@ -23,6 +24,7 @@ class Governance(AgentMiddleware):
     def __init__(self, guard: Guard, *, pause: bool) -> None:
         super().__init__()
         self._guard, self._pause = guard, pause
+        self._offers = ToolOffers()
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Run the tool if the call is allowed; otherwise tell the model why, or pause the run."""
@@ -68,7 +70,7 @@ class Governance(AgentMiddleware):
         """Ask the model if the request is allowed; otherwise `CallDenied` stops the run, or the run pauses."""
         conversation = self._guard.current
         try:
-            permit = conversation.before_model(request_of(request))
+            permit = conversation.before_model(request_of(request, self._offers))
         except CallDenied as denied:
             self._await_person(denied, "model")
             raise
@@ -85,7 +87,7 @@ class Governance(AgentMiddleware):
         """Act like `wrap_model_call`, from a coroutine."""
         conversation = self._guard.current
         try:
-            permit = await conversation.abefore_model(request_of(request))
+            permit = await conversation.abefore_model(request_of(request, self._offers))
         except CallDenied as denied:
             self._await_person(denied, "model")
             raise

@@ -10,7 +10,9 @@ from deedbook.contract import Principal
 JUDGE_CODES: Final = frozenset(
     {"TOOL_NOT_FOUND", "TOOL_NOT_ALLOWED", "SCHEMA_VIOLATION", "GATE_DENIED", "INTAKE_REFUSED"}
 )
-"""The codes of a judge's refusals; any other code of a denial says how an approval request ended."""
+"""The codes of a judge's refusals; any other code of a denial, but these, says how an approval request ended."""
+PREVENTED: Final = frozenset({"FROZEN"})
+"""The codes with which a feature denies a call that no gate denies."""
 
 
 @attrs.frozen(eq=False)

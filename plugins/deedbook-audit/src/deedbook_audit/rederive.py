@@ -33,6 +33,7 @@ from deedbook.policy.gates import BoundGate, may_allow_tag
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 from .calls import read_calls
+from .history import PREVENTED
 from .positions import CallPosition
 from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
 
@@ -236,7 +237,7 @@ def compare(call: RecordedCall, rederived: Rederived) -> RejudgedCall:
     was, now = call.outcome, verdict.outcome
     if open_ is not None:
         return RejudgedCall(call, verdict, "undetermined", describe_unknown(open_))
-    if was == now:
+    if was == now or (call.code in PREVENTED and now != "deny"):
         rewritten = now != "deny" and verdict.raw != call.final
         return RejudgedCall(call, verdict, "rewritten" if rewritten else "same")
     excuse = _find_excuse(call, verdict) if was == "deny" else ""

@@ -64,7 +64,7 @@ def tool_offer(name: str, description: str | None = None, schema: Any = None) ->
     if description:
         made["description"] = description
     if isinstance(schema, Mapping):
-        made["schema_in"] = as_json(schema)
+        made["schema_in"] = schema
     return made
 
 

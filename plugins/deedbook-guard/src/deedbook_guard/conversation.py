@@ -130,7 +130,7 @@ class Conversation:
         *request* has the form ``completion_request_v2`` and the answer the form ``completion_response_v2``
         (`deedbook_guard.completions` builds them). Raises as `call`.
         """
-        permit = self._before_model(request)
+        permit = self._before_model(as_json(request))
         try:
             recorded = self._model_answer(permit, perform(permit.args))
         except BaseException as problem:
@@ -142,7 +142,7 @@ class Conversation:
         self, request: dict[str, Any], perform: Callable[[dict[str, Any]], Awaitable[Object]]
     ) -> dict[str, Any]:
         """Act like `ask_model`, from a coroutine."""
-        permit = await self._abefore_model(request)
+        permit = await self._abefore_model(as_json(request))
         try:
             recorded = self._model_answer(permit, await perform(permit.args))
         except BaseException as problem:
@@ -161,11 +161,13 @@ class Conversation:
         The framework sends its own form of the request, so a request that a hook changed is denied. Raises
         `CallDenied`.
         """
-        return self._unchanged(self._before_model(request), request)
+        judged = as_json(request)
+        return self._unchanged(self._before_model(judged), judged)
 
     async def abefore_model(self, request: dict[str, Any], *, wait: float | None = None) -> Permit:
         """Act like `before_model`, from a coroutine; *wait* is as that of `abefore`."""
-        return self._unchanged(await self._abefore_model(request, wait), request)
+        judged = as_json(request)
+        return self._unchanged(await self._abefore_model(judged, wait), judged)
 
     def after_model(self, permit: Permit, response: Object) -> None:
         """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
@@ -179,21 +181,21 @@ class Conversation:
         with self._faults:
             _same_answer(await self.session.aafter(permit.ticket, self._result(permit, recorded)), recorded, permit)
 
-    def _before_model(self, request: dict[str, Any]) -> Permit:
+    def _before_model(self, judged: dict[str, Any]) -> Permit:
         with self._faults:
-            return self._permit_model(self.session.before(self.model, as_json(request)))
+            return self._permit_model(self.session.before(self.model, judged))
 
-    async def _abefore_model(self, request: dict[str, Any], wait: float | None = None) -> Permit:
+    async def _abefore_model(self, judged: dict[str, Any], wait: float | None = None) -> Permit:
         with self._faults:
-            return self._permit_model(await self.session.abefore(self.model, as_json(request), wait=wait))
+            return self._permit_model(await self.session.abefore(self.model, judged, wait=wait))
 
     def _permit_model(self, opened: Result[Ticket]) -> Permit:
         if isinstance(opened, Err):
             raise CallDenied(opened)
         return Permit(self, opened.value, opened.value.args)
 
-    def _unchanged(self, permit: Permit, request: dict[str, Any]) -> Permit:
-        if permit.ticket.raw == canonical.encode(as_json(request)):
+    def _unchanged(self, permit: Permit, judged: dict[str, Any]) -> Permit:
+        if permit.ticket.raw == canonical.encode(judged):
             return permit
         why = fault("GATE_DENIED", f"{self.model}: a hook changed the request, and the framework sends its own")
         self.session.after(permit.ticket, Outcome("cancelled", error=why))
@@ -203,8 +205,7 @@ class Conversation:
         """Return the answer to record; a note says which counts of its usage are estimated."""
         answer, estimated = estimate_usage(permit.args, dict(response))
         if estimated:
-            said = {"event": "UsageEstimated", "agent": self._agent, "said": {"counts": estimated}}
-            self.session.note("bridge.told", "agent", said, cause=permit.ticket.span)
+            self.note("UsageEstimated", {"counts": estimated}, permit)
         return recorded_result(answer)  # type: ignore[no-any-return]
 
     # --- the parts of a call ------------------------------------------------------------------------------------------
@@ -253,9 +254,13 @@ class Conversation:
         lost = fault("OUTCOME_UNKNOWN", f"{permit.ticket.bound.id} was begun and its outcome is not known: {why}")
         self.session.after(permit.ticket, Outcome("unknown", error=lost))
 
-    def note(self, event: str, said: Mapping[str, Any]) -> None:
-        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``)."""
-        self.session.note("bridge.told", "agent", {"agent": self._agent, "event": event, "said": recorded_result(said)})
+    def note(self, event: str, said: Mapping[str, Any], permit: Permit | None = None) -> None:
+        """Record an *event* about which no gate decides, such as the usage of a model (``bridge.told``).
+
+        With *permit* it is an event of that call.
+        """
+        told = {"agent": self._agent, "event": event, "said": recorded_result(said)}
+        self.session.note("bridge.told", "agent", told, cause=permit.ticket.span if permit else None)
 
     def declared_effects(self, name: str) -> str | None:
         """Return the effects of the tool *name* as the workspace declares them; ``None`` if it does not."""
@@ -309,12 +314,13 @@ def _changed_tool(ticket: Ticket) -> DomainError:
 
 def _visible_result(result: Result[Json], recorded: Json, value: Any) -> Any:
     seen = _result(result)
-    return value if canonical.encode(seen) == canonical.encode(recorded) else seen
+    return value if seen is recorded or canonical.encode(seen) == canonical.encode(recorded) else seen
 
 
 def _same_answer(result: Result[Json], recorded: Json, permit: Permit) -> None:
     """Raise `ResultWithheld` unless all of the *recorded* answer may be seen: the framework uses its own form."""
-    if canonical.encode(_result(result)) != canonical.encode(recorded):
+    seen = _result(result)
+    if seen is not recorded and canonical.encode(seen) != canonical.encode(recorded):
         why = f"{permit.ticket.bound.id}: a hook changed the answer, and the framework uses its own"
         raise ResultWithheld(fault("GATE_DENIED", why))
 

@@ -44,7 +44,6 @@ class Guard:
     def _open(self) -> None:
         """Check the declaration of the program; raises `DeedbookError`."""
         open_client(OPEN.kernel(self.workspace, self._profile), self.agent)
-        OPEN.remember(self)
 
     def conversation(self, purpose: str = "") -> Conversation:
         """Begin a conversation: a session of its own. Use it with ``with``, or end it."""
@@ -60,6 +59,7 @@ class Guard:
             said["policy"] = NO_POLICY
         unknown = str(document["clients"][self.agent]["unknown_tools"])
         begun = Conversation(session, self.agent, unknown=unknown, faults=self._faults)
+        OPEN.remember(begun)
         begun.note("Conversation", said)
         with self._lock:
             self._conversations = {each for each in self._conversations if not each.session.ended} | {begun}

@@ -12,7 +12,8 @@ from uuid import UUID
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, recordable
 
-_NATIVE: Final = (str, int, float, bool, type(None))
+_NATIVE: Final = frozenset({str, int, float, bool, type(None)})
+_NUMBERS_AND_TEXT: Final = (str, int, float)
 _TIMES: Final = (datetime, date, time)
 _AS_TEXT: Final = (PurePath, UUID, Decimal, bytes, timedelta, *_TIMES)
 _MAX_TEXT: Final = 2000
@@ -26,12 +27,22 @@ def as_json(value: Any, depth: int = 64) -> Any:
     model. Dataclasses, models with ``model_dump`` and common types of the standard library become their JSON form. Any
     other object becomes ``{"type": …, "text": …}``, which says that the value itself is not recorded.
     """
-    if isinstance(value, Enum):
-        value = value.value
-    if isinstance(value, _NATIVE):
-        return _plain(value)
+    kind = type(value)
+    if kind in _NATIVE:
+        return value
     if depth <= 0:
         return _as_text(value)
+    if kind is dict and all(type(name) is str for name in value):
+        return {name: each if type(each) in _NATIVE else as_json(each, depth - 1) for name, each in value.items()}
+    return _converted(value, depth)
+
+
+def _converted(value: Any, depth: int) -> Any:
+    """Return as JSON what is none of the plain types, which are by far the most."""
+    if isinstance(value, Enum):
+        return as_json(value.value, depth)
+    if isinstance(value, _NUMBERS_AND_TEXT):
+        return _plain(value)
     if isinstance(value, Mapping):
         return {str(name): as_json(each, depth - 1) for name, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

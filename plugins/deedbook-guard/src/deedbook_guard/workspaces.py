@@ -6,7 +6,6 @@ import re
 import sys
 import tempfile
 import threading
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -14,6 +13,7 @@ from typing import Any, Final, Protocol
 from deedbook.format.errors import BindingError, DeedbookError, SourceError, fault
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.callers import Client
+from deedbook.sessions.session import Session
 from deedbook.workspace.sources import find_workspace
 
 _AGENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -28,17 +28,19 @@ agents:
 """
 
 
-class _Closing(Protocol):
-    def close(self, reason: str = ...) -> None:
-        """Release what is held."""
+class _Conversation(Protocol):
+    session: Session
+
+    def end(self, reason: str = ...) -> None:
+        """End the session."""
 
 
 class OpenKernels:
-    """The kernels of a process, by workspace and profile, and the guards that use them. Closed when it exits."""
+    """The kernels of a process, by workspace and profile, and the conversations in them. Closed when it exits."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[int, Path, str | None], Kernel] = {}
-        self._guards: weakref.WeakKeyDictionary[_Closing, int] = weakref.WeakKeyDictionary()
+        self._conversations: set[_Conversation] = set()
         self._named: set[Path] = set()
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._renew)
@@ -46,6 +48,7 @@ class OpenKernels:
 
     def _renew(self) -> None:
         self._lock = threading.Lock()  # another thread of the parent may have held it
+        self._conversations = set()
 
     def kernel(self, root: Path, profile: str | None = None) -> Kernel:
         """Return the kernel of a workspace, opened once; raises `DeedbookError`."""
@@ -63,19 +66,19 @@ class OpenKernels:
             self._named.add(root)
             return first
 
-    def remember(self, guard: _Closing) -> None:
-        """Close *guard* when the process exits."""
+    def remember(self, conversation: _Conversation) -> None:
+        """End *conversation* when the process exits, also if its guard is gone by then."""
         with self._lock:
-            self._guards[guard] = os.getpid()
+            self._conversations = {each for each in self._conversations if not each.session.ended} | {conversation}
 
     def close(self) -> None:
         """End the conversations of this process, then close its kernels."""
         with self._lock:
-            guards = [each for each, process in self._guards.items() if process == os.getpid()]
+            conversations, self._conversations = self._conversations, set()
             kernels = [self._kernels.pop(key) for key in list(self._kernels) if key[0] == os.getpid()]
-        for guard in guards:
+        for conversation in conversations:
             with suppress(DeedbookError):  # what cannot be recorded now is found by `deedbook sessions close`
-                guard.close("the process ended")
+                conversation.end("the process ended")
         for kernel in kernels:
             with suppress(DeedbookError):
                 kernel.close()

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Event as ThreadEvent
 from threading import Lock
 from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
@@ -38,15 +39,15 @@ agents:
     kind: program
     unknown_tools: deny
     tools:
-      send: {{effects: write}}
-      drop: {{effects: irreversible}}
-      delegate: {{effects: none}}
+      {send}: {{effects: write}}
+      {drop}: {{effects: irreversible}}
+      {delegate}: {{effects: none}}
 policies:
   baseline:
     kind: rules
     match: {{kind: [tool, model]}}
     rules:
-      - {{match: {{abilities: [crew/drop]}}, then: deny, reason: nothing is dropped}}
+      - {{match: {{abilities: [crew/{drop}]}}, then: deny, reason: nothing is dropped}}
     default: allow
 """
 _NO_MODEL: Final = "      - {match: {kind: model}, then: deny, reason: no model is asked}\n"
@@ -116,8 +117,21 @@ class AdapterContract(ABC):
     """The name of the adapter's entry point; empty if ``deedbook adopt`` cannot read its agents."""
     retry_error: ClassVar[type[Exception]]
     """The exception of a tool that makes the framework ask the model for another attempt."""
+    tool_names: ClassVar[Mapping[str, str]] = {"send": "send", "drop": "drop", "delegate": "delegate"}
+    """The names that the framework gives to the tools of the contract."""
+    requests_hidden: ClassVar[bool] = False
+    """Whether the framework shows no request to a model before it is sent.
+
+    Then nothing can be refused, and the ledger must have no ``llm.*``. The tests of refused requests are skipped, with
+    this as the reason.
+    """
     failed_model: ClassVar[str] = "failed"
     """The outcome of a request whose model raises: ``unknown`` where the framework tells nobody."""
+    cancels_tools: ClassVar[bool] = True
+    """Whether a cancelled run cancels its tools; not where the framework runs them in threads, which nothing can stop.
+
+    Then a call has the outcome that its tool has in the end. An adapter's page says so.
+    """
     requests: RequestCount
     """The count of requests, which the fake model makes with `RequestCount.count`."""
 
@@ -143,6 +157,16 @@ class AdapterContract(ABC):
 
     # --- the workspace and the ledger ---------------------------------------------------------------------------------
 
+    def workspace(self, enforcement: str) -> str:
+        """Return the settings of the workspace, whose policy denies ``drop``."""
+        return _WORKSPACE.format(enforcement=enforcement, **self.tool_names)
+
+    @pytest.fixture
+    def refusable(self) -> None:
+        """Skip a test about refused requests if the framework hides them."""
+        if self.requests_hidden:
+            pytest.skip("requests_hidden: this framework shows no request to a model before it is sent")
+
     @pytest.fixture
     def effects(self) -> Effects:
         """Give the effects of a test."""
@@ -158,7 +182,7 @@ class AdapterContract(ABC):
     def place(self, tmp_path: Path) -> Path:
         """Give the folder of a workspace that enforces."""
         (tmp_path / ".system").mkdir()
-        (tmp_path / ".system/deedbook.yaml").write_text(_WORKSPACE.format(enforcement="enforce"), encoding="utf-8")
+        (tmp_path / ".system/deedbook.yaml").write_text(self.workspace("enforce"), encoding="utf-8")
         return tmp_path
 
     @pytest.fixture
@@ -191,7 +215,7 @@ class AdapterContract(ABC):
         agent = self.agent(governed, effects.tools(), [[("send", {"text": "a"})]])
         self._try(agent, way)
         assert effects.done == []
-        assert _calls(governed, effects) == {}
+        assert self._calls(governed, effects) == {}
 
     def test_gate_that_times_out_lets_nothing_run(self, place: Path, opened: list[Guard], effects: Effects) -> None:
         """A hook that does not answer in time denies."""
@@ -200,14 +224,14 @@ class AdapterContract(ABC):
         opened.append(guard("crew", workspace=place))
         agent = self.agent(opened[-1], effects.tools(), [[("send", {"text": "a"})]])
         assert "GATE_DENIED" in asyncio.run(self.run(agent))
-        assert _calls(opened[-1], effects) == {"tool.denied": 1}
+        assert self._calls(opened[-1], effects) == {"tool.denied": 1}
 
     def test_many_parallel_calls_lose_nothing(self, governed: Guard, effects: Effects) -> None:
         """One answer of the model asks for many calls; every second one is denied."""
         turn = [(name, {"text": str(number)}) for number in range(PARALLEL // 2) for name in ("send", "drop")]
         asyncio.run(self.run(self.agent(governed, effects.tools(), [turn])))
         half = PARALLEL // 2
-        assert _calls(governed, effects) == {"tool.call": half, "tool.result": half, "tool.denied": half}
+        assert self._calls(governed, effects) == {"tool.call": half, "tool.result": half, "tool.denied": half}
 
     def test_denial_reaches_the_model_and_the_run_goes_on(self, governed: Guard, effects: Effects) -> None:
         """The model sees the code and the reason, and may do something else."""
@@ -215,19 +239,21 @@ class AdapterContract(ABC):
         told = asyncio.run(self.run(self.agent(governed, effects.tools(), turns)))
         assert "nothing is dropped" in told
         assert effects.done == ["send"]
-        assert _calls(governed, effects) == {"tool.denied": 1, "tool.call": 1, "tool.result": 1}
+        assert self._calls(governed, effects) == {"tool.denied": 1, "tool.call": 1, "tool.result": 1}
 
     def test_cancelled_run_closes_its_calls(self, governed: Guard, effects: Effects) -> None:
         """A task that is cancelled while a tool runs leaves no open call."""
 
         async def cancel() -> None:
-            begun = asyncio.Event()
+            loop, begun, ended = asyncio.get_running_loop(), asyncio.Event(), ThreadEvent()
 
             async def send(text: str) -> str:
                 """Send a text."""
                 effects.record("send")
-                begun.set()
-                await asyncio.Event().wait()
+                loop.call_soon_threadsafe(begun.set)
+                if self.cancels_tools:
+                    await asyncio.Event().wait()
+                assert ended.wait(30)
                 return text
 
             tools = {**effects.tools(), "send": send}
@@ -236,22 +262,24 @@ class AdapterContract(ABC):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            ended.set()  # the loop waits for its threads before it closes
 
         asyncio.run(cancel())
-        assert _calls(governed, effects) == {"tool.call": 1, "tool.error": 1}
+        outcome = "tool.error" if self.cancels_tools else "tool.result"
+        assert self._calls(governed, effects) == {"tool.call": 1, outcome: 1}
 
     def test_streamed_run_is_governed(self, governed: Guard, effects: Effects) -> None:
         """Streaming is no second path."""
         turns = [[("send", {"text": "a"}), ("drop", {"text": "b"})]]
         asyncio.run(self.stream(self.agent(governed, effects.tools(), turns)))
-        assert _calls(governed, effects) == {"tool.call": 1, "tool.result": 1, "tool.denied": 1}
+        assert self._calls(governed, effects) == {"tool.call": 1, "tool.result": 1, "tool.denied": 1}
 
     def test_other_agent_is_governed(self, governed: Guard, effects: Effects) -> None:
         """The tools of a sub-agent, or of an agent that takes over, pass the same door."""
         turns = [[("send", {"text": "a"}), ("drop", {"text": "b"})]]
         asyncio.run(self.run(self.team(governed, effects.tools(), turns)))
         assert effects.done == ["send"]
-        found = _calls(governed, effects)
+        found = self._calls(governed, effects)
         assert found["tool.denied"] >= 1
 
     def test_each_attempt_is_a_call_of_its_own(self, governed: Guard, effects: Effects) -> None:
@@ -259,7 +287,7 @@ class AdapterContract(ABC):
         effects.failures = [self.retry_error("again")]
         turns = [[("send", {"text": "a"})], [("send", {"text": "a"})]]
         asyncio.run(self.run(self.agent(governed, effects.tools(), turns)))
-        found = _calls(governed, effects)
+        found = self._calls(governed, effects)
         assert found["tool.call"] == 2
         assert found["tool.result"] + found["tool.error"] == 2
 
@@ -269,9 +297,10 @@ class AdapterContract(ABC):
         """``deedbook adopt`` declares what the framework tells a model, and calls with such arguments pass."""
         found = self._listed(governed, effects)
         tools = {tool.name: tool for tool in found.tools}
-        assert set(tools) == {"send", "drop"}
-        assert "Send a text" in tools["send"].description
-        schema = tools["send"].input_schema
+        assert set(tools) == {self.tool_names["send"], self.tool_names["drop"]}
+        send = tools[self.tool_names["send"]]
+        assert "Send a text" in send.description
+        schema = send.input_schema
         assert schema is not None
         assert not lint(schema)
         assert foreign(schema, place="send").valid({"text": "a"})
@@ -289,15 +318,26 @@ class AdapterContract(ABC):
         opened.append(guard("crew", workspace=root))
         turns = [[("send", {"text": "a"})], [("drop", {"text": "b"})]]
         asyncio.run(self.run(self.agent(opened[-1], effects.tools(), turns)))
-        assert _calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
-        assert opened[-1].current.declared_effects("send") == "write"
+        assert self._calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
+        assert opened[-1].current.declared_effects(self.tool_names["send"]) == "write"
 
     def test_value_that_is_no_agent_is_refused(self) -> None:
         """The error says what was expected."""
         if not self.framework:
             pytest.skip("the adapter has no entry point for `deedbook adopt`")
         with pytest.raises(BindingError, match=r"it is 'function' and not a .*MODULE:FUNCTION"):
-            find_adapter(self.framework)(_calls)
+            find_adapter(self.framework)(_chain)
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("installed", ["0.0.1", "1000.0"])
+    def test_framework_of_another_version_is_refused_when_the_agent_is_built(
+        self, governed: Guard, effects: Effects, monkeypatch: pytest.MonkeyPatch, installed: str
+    ) -> None:
+        """The error names the versions, and how to install one of them."""
+        monkeypatch.setattr("deedbook_guard.frameworks.version", lambda _name: installed)
+        with pytest.raises(BindingError, match=rf"is tested with .*{installed} is installed.*pip install"):
+            self.agent(governed, effects.tools(), [])
 
     # --- models -------------------------------------------------------------------------------------------------------
 
@@ -311,7 +351,11 @@ class AdapterContract(ABC):
         found = _events(governed)
         requests = [event for event in found if event.type == "llm.request"]
         answers = {event.parent: event.payload["response"] for event in found if event.type == "llm.response"}
-        assert len(requests) == request_count.times == 3
+        assert request_count.times == 3
+        if self.requests_hidden:
+            assert [event.type for event in found if event.type.startswith("llm.")] == []
+            return
+        assert len(requests) == 3
         assert {event.span for event in requests} == set(answers)
         assert all(answer["usage"].keys() >= {"input_tokens", "output_tokens"} for answer in answers.values())
         first, second, third = (answers[event.span] for event in requests)
@@ -323,6 +367,7 @@ class AdapterContract(ABC):
         assert "nothing is dropped" in told[1]
         assert {tool["name"] for tool in requests[0].payload["request"]["tools"]} == {"send", "drop"}
 
+    @pytest.mark.usefixtures("refusable")
     @pytest.mark.parametrize("way", ["run", "stream"])
     def test_gate_that_crashes_lets_no_model_be_asked(
         self, governed: Guard, effects: Effects, request_count: RequestCount, monkeypatch: pytest.MonkeyPatch, way: str
@@ -336,21 +381,22 @@ class AdapterContract(ABC):
         monkeypatch.setattr(Conversation, "abefore_model", crash)
         self._try(self.agent(governed, effects.tools(), [[("send", {"text": "a"})]]), way)
         assert request_count.times == 0
-        assert _calls(governed, effects) == {}
+        assert self._calls(governed, effects) == {}
 
+    @pytest.mark.usefixtures("refusable")
     @pytest.mark.parametrize("way", ["run", "stream"])
     def test_denied_request_reaches_no_model(
         self, place: Path, opened: list[Guard], effects: Effects, request_count: RequestCount, way: str
     ) -> None:
         """The run ends, and says why."""
-        text = _WORKSPACE.format(enforcement="enforce").replace("    rules:\n", f"    rules:\n{_NO_MODEL}")
+        text = self.workspace("enforce").replace("    rules:\n", f"    rules:\n{_NO_MODEL}")
         (place / ".system/deedbook.yaml").write_text(text, encoding="utf-8")
         opened.append(guard("crew", workspace=place))
         agent = self.agent(opened[-1], effects.tools(), [[("send", {"text": "a"})]])
         with pytest.raises(Exception, match="no model is asked"):
             asyncio.run(self.run(agent) if way == "run" else self.stream(agent))
         assert request_count.times == 0
-        assert _calls(opened[-1], effects) == {"tool.denied": 1}
+        assert self._calls(opened[-1], effects) == {"tool.denied": 1}
 
     def test_model_that_fails_leaves_no_open_request(
         self, governed: Guard, effects: Effects, request_count: RequestCount
@@ -361,6 +407,10 @@ class AdapterContract(ABC):
         with pytest.raises(Exception, match="the model is down"):
             asyncio.run(self.run(agent))
         found = [event for event in _events(governed) if event.type.startswith("llm.")]
+        assert request_count.times >= 1
+        if self.requests_hidden:
+            assert found == []
+            return
         assert [event.type for event in found] == ["llm.request", "llm.error"] * request_count.times
         assert {event.payload["outcome"] for event in found[1::2]} == {self.failed_model}
 
@@ -370,12 +420,12 @@ class AdapterContract(ABC):
         self, place: Path, opened: list[Guard], effects: Effects
     ) -> None:
         """With ``enforcement: observe``, a policy's denial does not bind."""
-        (place / ".system/deedbook.yaml").write_text(_WORKSPACE.format(enforcement="observe"), encoding="utf-8")
+        (place / ".system/deedbook.yaml").write_text(self.workspace("observe"), encoding="utf-8")
         opened.append(guard("crew", workspace=place))
         asyncio.run(self.run(self.agent(opened[-1], effects.tools(), [[("drop", {"text": "a"})]])))
-        assert _calls(opened[-1], effects) == {"tool.call": 1, "tool.result": 1}
+        assert self._calls(opened[-1], effects) == {"tool.call": 1, "tool.result": 1}
         found = [event for event in _events(opened[-1]) if event.type == "policy.check"]
-        checks = [event for event in found if "crew/drop" in str(event.payload)]
+        checks = [event for event in found if f"crew/{self.tool_names['drop']}" in str(event.payload)]
         assert ["nothing is dropped" in str(event.payload) for event in checks] == [True]
 
     # --- the page -----------------------------------------------------------------------------------------------------
@@ -413,6 +463,20 @@ class AdapterContract(ABC):
             return
         assert "the gate crashed" in raised
 
+    def _calls(self, governed: Guard, effects: Effects) -> Counter[str]:
+        """Return how many events of tools are recorded, after checking that they fit to the effects."""
+        found = _events(governed)
+        kinds = Counter(event.type for event in found if event.type.startswith("tool."))
+        with_effects = [f"crew/{self.tool_names[each]}" for each in ("send", "drop")]
+        own = [event for event in found if event.type == "tool.call" and event.payload["tool_name"] in with_effects]
+        assert len(own) == len(effects.done), "an effect has no intent, or an intent no effect"
+        intents = {event.span for event in found if event.type == "tool.call"}
+        outcomes = Counter(event.parent for event in found if event.type in ("tool.result", "tool.error"))
+        assert outcomes == Counter(intents), "a call has no outcome, or several"
+        left = [event for event in found if event.type == "tool.error" and event.payload["outcome"] == "unknown"]
+        assert not left, "a call was left open until the end of its session"
+        return kinds
+
 
 def _chain(problem: BaseException | None) -> Iterator[BaseException]:
     for _ in range(20):
@@ -427,20 +491,3 @@ def _events(governed: Guard) -> list[Event]:
     assert_sound(governed.workspace)
     places = sorted((governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl"))
     return list(itertools.chain.from_iterable(read(place) for place in places))
-
-
-def _calls(governed: Guard, effects: Effects) -> Counter[str]:
-    """Return how many events of tools are recorded, after checking that they fit to the effects."""
-    found = _events(governed)
-    kinds = Counter(event.type for event in found if event.type.startswith("tool."))
-    own = [event for event in found if event.type == "tool.call" and event.payload["tool_name"] in _OWN]
-    assert len(own) == len(effects.done), "an effect has no intent, or an intent no effect"
-    intents = {event.span for event in found if event.type == "tool.call"}
-    outcomes = Counter(event.parent for event in found if event.type in ("tool.result", "tool.error"))
-    assert outcomes == Counter(intents), "a call has no outcome, or several"
-    left = [event for event in found if event.type == "tool.error" and event.payload["outcome"] == "unknown"]
-    assert not left, "a call was left open until the end of its session"
-    return kinds
-
-
-_OWN: Final = ("crew/send", "crew/drop")

@@ -19,7 +19,9 @@ from deedbook.workspace.declarations import AbilitySource, FeatureSection, Origi
 from deedbook.workspace.documents import Document
 from deedbook.workspace.trees import SourceReader, SourceTree
 
+from . import requests
 from .listings import convert_tool, find_collisions, name_problem, result_schema, summary
+from .requests import ELICIT, REQUESTS
 
 FEATURE: Final = "servers"
 """The feature that reads the section, and the name of the section."""
@@ -30,7 +32,7 @@ EFFECTS: Final = "write"
 """The effects of a tool unless the workspace declares others. The server's own claims loosen nothing."""
 RESERVED: Final = ("model",)
 HANDLER: Final = "mcp"
-"""The tool plugin behind the abilities of servers."""
+"""The tool plugin behind the tools of servers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,8 +41,8 @@ class ServerSource(Source):
 
     *include* and *exclude* are globs over its tools, *tools* the declarations in YAML. *offers* names the tools that
     are abilities, *tool_listings* has the listing of each, *left_out* the reasons why other tools cannot be abilities,
-    *notes* the parts left out of their schemas. *about* is the server's description of itself, *listing* the digest of
-    its stored listing, ``servers/ID.json``.
+    *notes* the parts left out of their schemas. *requests* are its other requests that are abilities. *about* is the
+    server's description of itself, *listing* the digest of its stored listing, ``servers/ID.json``.
     """
 
     command: tuple[str, ...] = ()
@@ -56,6 +58,7 @@ class ServerSource(Source):
     tool_listings: Mapping[str, Object] = attrs.field(factory=dict, repr=False)
     left_out: Mapping[str, str] = attrs.field(factory=dict)
     notes: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    requests: tuple[str, ...] = ()
     about: Object = attrs.field(factory=dict)
     listing: str = ""
 
@@ -72,10 +75,12 @@ class DeclaredServers(FeatureSection):
         self.servers = servers
 
     def abilities(self) -> Iterator[AbilitySource]:
-        """Yield the abilities of the servers' tools."""
+        """Yield the abilities of the servers' tools and other requests."""
         for server in self.servers.values():
             for name in server.offers:
-                yield _ability(server, name, dict(server.tools.get(name, {})))
+                yield _build_tool_ability(server, name)
+            for method in server.requests:
+                yield _build_request_ability(server, method)
 
     def entries(self, abilities: Container[str]) -> Object:  # noqa: ARG002 - the tools are abilities with entries of their own
         """Return the charter's entry of each server."""
@@ -129,7 +134,17 @@ def with_tools(server: ServerSource, listing: Mapping[str, Any]) -> ServerSource
     return attrs.evolve(
         server, offers=tuple(offers), left_out=left_out, notes=notes, about=listing["about"],
         listing=listing["digest"], tool_listings={name: tools[name] for name in offers},
+        requests=tuple(method for method in _list_requests(listing["about"]) if not spared(method)),
     )  # fmt: skip
+
+
+def _list_requests(about: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the requests of a listing: what the server answers, and what it may ask the client of the gateway.
+
+    A listing that was made before requests could be abilities has none.
+    """
+    if "requests" in about:
+        yield from (method for method in REQUESTS if method == ELICIT or method in about["requests"])
 
 
 class Servers:
@@ -180,7 +195,7 @@ class Servers:
             return server
         made = with_tools(server, listing)
         for name in server.tools:
-            self._check_tool(server, name, list(made.offers), made.left_out)
+            self._check_tool(server, name, [*made.offers, *made.requests], made.left_out)
         return made
 
     def _check_tool(self, server: ServerSource, name: str, offers: list[str], left_out: Mapping[str, str]) -> None:
@@ -233,25 +248,44 @@ def _structured(name: str, body: Mapping[str, Any], origin: Origin) -> ServerSou
     return ServerSource(id=name, place=origin.line(), origin=origin, **said)
 
 
-def _ability(server: ServerSource, name: str, said: dict[str, Any]) -> AbilitySource:
+def _build_tool_ability(server: ServerSource, name: str) -> AbilitySource:
     tool = server.tool_listings[name]
     found = convert_tool(tool)
+    return _build_ability(
+        server, name, summary(server.id, tool), HANDLER, {"tool": name, "pinned": tool},
+        schema_in=found.takes, schema_out=result_schema(found.gives),
+    )  # fmt: skip
+
+
+def _build_request_ability(server: ServerSource, method: str) -> AbilitySource:
+    form = REQUESTS[method]
+    return _build_ability(
+        server, method, form.summary, requests.HANDLER, {"request": method}, schema_in=form.takes, schema_out=form.gives
+    )
+
+
+def _build_ability(
+    server: ServerSource, name: str, summary: str, handler: str, settings: Mapping[str, Any], *,
+    schema_in: Object, schema_out: Object | None,
+) -> AbilitySource:  # fmt: skip
+    said = server.tools.get(name, {})
     hints = said.get("routing_hints", {})
+    at = join_pointer("tools", name) if said else ""
     return AbilitySource(
         id=f"{server.id}/{name}",
-        place=server.origin.line(join_pointer("tools", name) if said else ""),
-        origin=attrs.evolve(server.origin, at=server.origin.at + (join_pointer("tools", name) if said else "")),
-        summary=said.get("summary") or summary(server.id, tool),
-        handler={"tool": HANDLER},
-        settings={**server.connection_settings(), "tool": name, "pinned": tool},
+        place=server.origin.line(at),
+        origin=attrs.evolve(server.origin, at=server.origin.at + at),
+        summary=said.get("summary") or summary,
+        handler={"tool": handler},
+        settings={**server.connection_settings(), **settings},
         effects=said.get("effects", EFFECTS),
         tags=frozenset(said.get("tags", ())),
         hooks={moment: tuple(names) for moment, names in said.get("hooks", {}).items()},
         policies=tuple(said.get("policies", ())),
         routing_hints=RoutingHints(intents=tuple(hints.get("intents", ())), scopes=frozenset(hints.get("scopes", ()))),
         timeout_ms=said.get("timeout_ms", server.timeout_ms),
-        schema_in=found.takes,
-        schema_out=result_schema(found.gives),
+        schema_in=schema_in,
+        schema_out=schema_out,
         big_integers=said.get("big_integers", "refuse"),
         paths=tuple(said.get("paths", ())),
     )
@@ -267,6 +301,7 @@ def _entry(server: ServerSource) -> dict[str, Any]:
         "about": dict(server.about),
         "listing": server.listing,
         "offers": sorted(server.offers),
+        "requests": sorted(server.requests),
         "left_out": dict(server.left_out),
         "place": server.place,
     }

@@ -1,17 +1,22 @@
-"""One tool of an MCP server as the handler of an ability; abilities of a kernel share the connection to a server."""
+"""Tools and other requests of an MCP server as handlers of abilities; abilities share the connection to a server."""
 
 import json
 import threading
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host, Json, Object, Secret
 
+from .client.peers import PEER, Peer
+from .requests import ELICIT, REQUESTS
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from .connection import Connection
-    from .hub import ConnectionPool
+    from .client.connection import Connection
+    from .client.pool import ConnectionPool
 
 KEY: Final = "deedbook-tool-mcp"
 LISTING_SECONDS: Final = 120.0
@@ -24,20 +29,25 @@ _GIVEN: Final = {
         "additionalProperties": False,
     },
 }
+_REACHED: Final = {
+    "server": {"type": "string", "minLength": 1},
+    "command": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
+    "cwd": {"type": "string"},
+    "env": _GIVEN,
+    "url": {"type": "string", "minLength": 1},
+    "headers": _GIVEN,
+}
+_REACHING: Final = {"type": "object", "oneOf": [{"required": ["command"]}, {"required": ["url"]}]}
 SETTINGS: Final = {
-    "type": "object",
+    **_REACHING,
     "required": ["server"],
-    "oneOf": [{"required": ["command"]}, {"required": ["url"]}],
-    "properties": {
-        "server": {"type": "string", "minLength": 1},
-        "command": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}},
-        "cwd": {"type": "string"},
-        "env": _GIVEN,
-        "url": {"type": "string", "minLength": 1},
-        "headers": _GIVEN,
-        "tool": {"type": "string"},
-        "pinned": {"type": "object"},
-    },
+    "properties": {**_REACHED, "tool": {"type": "string"}, "pinned": {"type": "object"}},
+    "additionalProperties": False,
+}
+REQUEST_SETTINGS: Final = {
+    **_REACHING,
+    "required": ["server", "request"],
+    "properties": {**_REACHED, "request": {"enum": list(REQUESTS)}},
     "additionalProperties": False,
 }
 CONTENT: Final = {
@@ -63,9 +73,13 @@ GIVES: Final = {
 }
 
 
-def _check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
+def _check_effects(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     if declared.effects is None:
         yield "/effects", "say what a call of it does: a server's word for it is not taken"
+
+
+def _check_tool(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
+    yield from _check_effects(declared)
     for key in ("tool", "pinned"):
         if key not in declared.settings:
             yield f"/with/{key}", "is missing; declare the server under servers:, then its tools are abilities"
@@ -74,48 +88,98 @@ def _check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
 class McpTool:
     """Calls one tool of the server in its settings, if the tool is unchanged since its review."""
 
-    spec = HandlerSpec(settings=SETTINGS, gives=GIVES, effects="none", interruptible=True, check=_check)
+    spec = HandlerSpec(settings=SETTINGS, gives=GIVES, effects="none", interruptible=True, check=_check_tool)
 
     def __init__(self, settings: Object, host: Host) -> None:
-        self._settings = settings
-        self._host = host
-        self._secrets = _read_secrets(settings, host)
-        self._lock = threading.Lock()
-        self._connection: tuple[ConnectionPool, Connection] | None = None
+        self._tool: str = settings.get("tool", "")
+        self._pinned: Object = settings.get("pinned", {})
+        self._server = _Server({key: settings[key] for key in settings if key not in ("tool", "pinned")}, host)
 
     def __call__(self, args: Any, ctx: Ctx) -> Json | Awaitable[Json]:
         """Call the tool; raises `Failed`."""
-        hub, connection = self._get_connection()
-        tool, pinned = self._settings["tool"], self._settings["pinned"]
+        pool, connection = self._server.find_connection(PEER.get())
         started = threading.Event()
-        future = hub.submit(connection.call(tool, pinned, args, started))
-        made: Json | Awaitable[Json] = _wait_or_await(future, ctx.remaining(), f"{connection.name}: {tool}", started)
+        call = connection.call(self._tool, self._pinned, args, started, _build_progress(ctx))
+        made: Json | Awaitable[Json] = _wait_or_await(
+            pool.submit(call), ctx.remaining(), f"{connection.name}: {self._tool}", started
+        )
         return made
 
     def listing(self) -> dict[str, Any]:
         """Return what the server lists now: ``about`` and ``tools``; raises `Failed`."""
-        hub, connection = self._get_connection()
+        pool, connection = self._server.find_connection(None)
         found: dict[str, Any] = _wait_or_await(
-            hub.submit(connection.listing()), LISTING_SECONDS, connection.name, threading.Event()
+            pool.submit(connection.listing()), LISTING_SECONDS, connection.name, threading.Event()
         )
         return found
 
-    def _get_connection(self) -> "tuple[ConnectionPool, Connection]":
-        """Return the shared connection, which opens at its first use."""
+
+class McpRequest:
+    """Sends one other request of the protocol to the server, or asks the client's person for the server."""
+
+    spec = HandlerSpec(
+        settings=REQUEST_SETTINGS, gives={"type": "object"}, effects="none", interruptible=True, check=_check_effects
+    )
+
+    def __init__(self, settings: Object, host: Host) -> None:
+        self._method = settings["request"]
+        self._server = _Server({key: settings[key] for key in settings if key != "request"}, host)
+
+    def __call__(self, args: Any, ctx: Ctx) -> Json | Awaitable[Json]:
+        """Send the request with *args* as its parameters; raises `Failed`."""
+        peer, started = PEER.get(), threading.Event()
+        if peer is None and REQUESTS[self._method].for_client:
+            why = f"{self._method} concerns the connection of one client: deedbook mcp serve --upstream passes it on"
+            raise Failed("NOT_AVAILABLE", why)
+        made: Json | Awaitable[Json]
+        if peer is not None and self._method == ELICIT:
+            started.set()
+            made = _wait_or_await(peer.ask_person(args), ctx.remaining(), "the client's person", started)
+            return made
+        pool, connection = self._server.find_connection(peer)
+        work = connection.request(self._method, args, started, _build_progress(ctx))
+        made = _wait_or_await(pool.submit(work), ctx.remaining(), f"{connection.name}: {self._method}", started)
+        return made
+
+
+class _Server:
+    """The server in the settings of a handler; its connections open at their first use."""
+
+    def __init__(self, settings: Mapping[str, Any], host: Host) -> None:
+        self._settings, self._host = settings, host
+        self._secrets = _read_secrets(settings, host)
+        self._name = json.dumps(dict(settings), sort_keys=True)
+        self._lock = threading.Lock()
+        self._shared: tuple[ConnectionPool, Connection] | None = None
+
+    def find_connection(self, peer: Peer | None) -> "tuple[ConnectionPool, Connection]":
+        """Return the pool and the connection for *peer*; without one, the connection that all calls share."""
+        from .client.pool import ConnectionPool  # noqa: PLC0415 - event loops are imported at the first call
+
+        if peer is not None:
+            pool = self._host.share(KEY, ConnectionPool)
+            return pool, pool.get_peer_connection(self._name, peer, partial(self._build_connection, peer))
         with self._lock:
-            if self._connection is None:
-                from .hub import ConnectionPool  # noqa: PLC0415 - event loops are imported at the first call
+            if self._shared is None:
+                pool = self._host.share(KEY, ConnectionPool)
+                self._shared = pool, pool.get_connection(self._name, partial(self._build_connection, None))
+            return self._shared
 
-                hub = self._host.share(KEY, ConnectionPool)
-                settings = {key: value for key, value in self._settings.items() if key not in ("tool", "pinned")}
-                name = json.dumps(settings, sort_keys=True)
-                self._connection = hub, hub.get_connection(name, lambda: self._build_connection(settings))
-            return self._connection
+    def _build_connection(self, peer: Peer | None) -> "Connection":
+        from .client.connection import Connection  # noqa: PLC0415 - as above
 
-    def _build_connection(self, settings: Mapping[str, Any]) -> "Connection":
-        from .connection import Connection  # noqa: PLC0415 - as above
+        return Connection(self._settings, self._secrets, self._host, peer)
 
-        return Connection(settings, self._secrets, self._host)
+
+def _build_progress(ctx: Ctx) -> "Callable[[float, float | None, str | None], None]":
+    """Return a function for another thread that shows the server's progress to the caller of *ctx*."""
+    context = copy_context()  # a listener finds its call by a context variable
+
+    def show(progress: float, total: float | None, message: str | None) -> None:
+        members = {"progress": progress, "total": total, "message": message}
+        context.run(ctx.progress, {key: value for key, value in members.items() if value is not None})
+
+    return show
 
 
 def _read_secrets(settings: Object, host: Host) -> dict[str, Secret]:

@@ -6,7 +6,7 @@ import pytest
 
 from deedbook_testing import Example, ToolContract
 
-from .conftest import ROGUE, tool
+from ..conftest import ROGUE, tool
 
 
 class TestMcp(ToolContract):

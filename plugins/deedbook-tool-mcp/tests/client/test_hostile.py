@@ -8,7 +8,7 @@ import pytest
 from deedbook.format.errors import Ok
 from deedbook_tool_mcp.servers import digest_of
 
-from .conftest import tool
+from ..conftest import tool
 
 TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
 SAID = {"content": [{"type": "text", "text": "said"}]}

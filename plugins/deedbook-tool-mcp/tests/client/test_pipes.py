@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from deedbook_tool_mcp import pipes
-from deedbook_tool_mcp.pipes import Pipes
+from deedbook_tool_mcp.client import pipes
+from deedbook_tool_mcp.client.pipes import Pipes
 
 SAID = b'{"jsonrpc":"2.0","method":"notifications/said"}\n'
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import tool
+from ..conftest import tool
 
 STEPS = [
     {"id": "say", "description": "say it", "ability": "rogue/say"},

@@ -8,7 +8,7 @@ import pytest
 
 from deedbook.format.errors import Ok
 
-from .conftest import tool
+from ..conftest import tool
 
 INFO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "web", "version": "1"}}
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from deedbook import Ctx, Failed, Json
 from deedbook_testing import Lab
-from deedbook_tool_mcp.serving_http import HttpAddress, serve_http
+from deedbook_tool_mcp.serving.http import HttpAddress, serve_http
+from deedbook_tool_mcp.serving.sessions import ConnectionSessions
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
@@ -79,7 +80,7 @@ def main() -> None:
         lab.tool("test_error_handling", fail, takes=NOTHING, gives=CONTENT)
         lab.tool("json_schema_2020_12_tool", lambda args, _ctx: args, takes=SCHEMA)
         with lab.kernel() as kernel:
-            serve_http(kernel, "mcp", 0.0, HttpAddress("127.0.0.1", int(sys.argv[1])))
+            serve_http(ConnectionSessions(kernel, "mcp"), 0.0, HttpAddress("127.0.0.1", int(sys.argv[1])))
 
 
 if __name__ == "__main__":

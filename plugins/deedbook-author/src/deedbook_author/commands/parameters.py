@@ -14,8 +14,8 @@ KINDS: Final = ("tool", "provider", "flow", "hook", "policy", "skill", "pack", "
 class FilePath(click.Path):
     """A file or a folder, as a `Path`. An empty text is refused; `Path` would take it for the current folder."""
 
-    def __init__(self, *, file_okay: bool = True) -> None:
-        super().__init__(file_okay=file_okay, path_type=Path)
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path; raises `click.BadParameter`."""

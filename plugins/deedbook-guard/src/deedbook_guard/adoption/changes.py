@@ -38,7 +38,7 @@ id: {program}
 kind: rules
 match: {{kind: [tool, model], abilities: ["{program}/*"]}}
 rules:
-  - {{match: {{effects: [none, read]}}, then: allow, reason: it changes nothing}}
+  - {{match: {{kind: model}}, then: allow, reason: models may be asked}}
 default: allow
 """
 

@@ -77,7 +77,7 @@ def import_program(target: str, folder: Path) -> Program:
             agent = value() if path.endswith("()") else value
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever the program raises is shown
             cause = found.stopped or problem
-            raise BindingError(fault("USAGE", f"{target}: {describe(cause)}", place=_place(cause))) from cause
+            raise BindingError(fault("USAGE", f"{target}: {describe(cause)}", place=_place(cause, folder))) from cause
     return Program(agent, tuple(dict.fromkeys(found.guards)))
 
 
@@ -115,11 +115,11 @@ def _importing_from(folder: Path) -> Iterator[None]:
         sys.path.remove(str(folder))
 
 
-def _place(problem: BaseException) -> str | None:
-    """Return the line of the program that failed, outside of installed packages and of this module."""
+def _place(problem: BaseException, folder: Path) -> str | None:
+    """Return the last line of the program in *folder* on the way to *problem*."""
     own = [
         frame
         for frame in traceback.extract_tb(problem.__traceback__)
-        if "site-packages" not in frame.filename and not frame.filename.startswith("<") and frame.filename != __file__
+        if Path(frame.filename).is_relative_to(folder) and "site-packages" not in frame.filename
     ]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None

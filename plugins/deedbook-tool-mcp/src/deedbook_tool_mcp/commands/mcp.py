@@ -47,19 +47,21 @@ def list_servers(options: GlobalOptions) -> int:
     return 0
 
 
-@command.command("tools", short_help="Show the tools of a server as last listed; starts nothing.")
+@command.command("tools", short_help="Show what a server offers as last listed; starts nothing.")
 @click.argument("name")
 @json_option
 @click.pass_obj
 def tools(options: GlobalOptions, name: str) -> int:
-    """Show the tools of a server's latest listing, and each one's ability; starts nothing."""
+    """Show the tools and other requests of a server's latest listing, and each one's ability; starts nothing."""
     workspace = survey(options.workspace)
     server = _require_declared_server(workspace, name)
     rows = [_describe_tool(workspace, server, tool) for tool in server.offers]
+    requests = [_describe_ability(workspace, server, method) for method in server.requests]
     if options.json:
-        as_json({"schema_version": "v1", **describe_server(server), "tools": rows, "left_out": dict(server.left_out)})
+        more = {"tools": rows, "requests": requests, "left_out": dict(server.left_out)}
+        as_json({"schema_version": "v1", **describe_server(server), **more})
         return 0
-    table((row["id"], row["effects"], row["summary"]) for row in rows)
+    table((row["id"], row["effects"], row["summary"]) for row in (*rows, *requests))
     for row in rows:
         for note in row["notes"]:
             message(f"{row['id']}: {note}, and was left out")
@@ -227,13 +229,15 @@ def _format_tool_count(server: "ServerSource") -> str:
     return f"{len(server.offers)} tools" if server.listing else "nobody has looked"
 
 
-def _describe_tool(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
+def _describe_ability(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
     ability = workspace.abilities[f"{server.id}/{name}"]
+    return {"id": ability.id, "effects": ability.effects, "summary": ability.summary}
+
+
+def _describe_tool(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
     listed = server.tool_listings[name]
     return {
-        "id": ability.id,
-        "effects": ability.effects,
-        "summary": ability.summary,
+        **_describe_ability(workspace, server, name),
         "description": listed.get("description"),
         "annotations": listed.get("annotations"),
         "notes": list(server.notes.get(name, ())),

@@ -1,0 +1,1 @@
+"""Attacks against a scratch copy of a workspace: which guarantees hold under its configuration. Start with `runner`."""

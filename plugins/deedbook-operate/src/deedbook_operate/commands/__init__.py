@@ -1,0 +1,1 @@
+"""The commands `deedbook freeze`, `thaw` and `notify`."""

@@ -1,0 +1,1 @@
+"""Tell people what waits for them."""

@@ -1,0 +1,74 @@
+"""`deedbook freeze` and `deedbook thaw` as an operator uses them."""
+
+import json
+
+import pytest
+from commandline import Place
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Give a workspace with the feature in which nothing has run."""
+    made = Place(tmp_path / "workspace")
+    abilities = {name: {"summary": "Echo.", "handler": {"tool": "echo"}} for name in ("say", "shout")}
+    made.system(
+        "deedbook.yaml", json.dumps({"schema_version": "v1", "features": {"freeze": {}}, "abilities": abilities})
+    )
+    return made
+
+
+def call(place, name="say"):
+    return place.here("call", name, "text=hi")
+
+
+def test_freeze_before_the_first_session_denies_it(place):
+    assert place.here("freeze", status=0).out == "nothing is frozen\n"
+    made = place.here("freeze", "--all", "--reason", "a spill", "--json", status=0).fits("output_freeze_v1")
+    denied = call(place)
+    assert denied.status == 3
+    assert f"deedbook thaw {made['frozen']['id']} [FROZEN]" in denied.err
+    shown = place.here("freeze", "--json", status=0).fits("output_freeze_v1")
+    assert shown == {"schema_version": "v1", "freezes": [made["frozen"]], "sound": True}
+    assert "all calls  local" in place.here("freeze", status=0).out
+    assert place.here("thaw", "--json", status=0).fits("output_freeze_v1")["lifted"] == [made["frozen"]]
+    assert call(place).status == 0
+    assert place.here("verify").status == 0
+
+
+def test_freeze_works_while_the_settings_are_broken(place):
+    call(place)
+    good = (place.path / ".system" / "deedbook.yaml").read_text()
+    place.system("deedbook.yaml", "schema_version: [")
+    frozen = place.here("freeze", "--ability", "say", "--reason", "a spill", status=0)
+    assert "the settings could not be read" in frozen.err
+    place.system("deedbook.yaml", good)
+    assert [call(place, name).status for name in ("say", "shout")] == [3, 0]
+    assert "FROZEN" not in place.here("doctor").out
+    assert "ability say is frozen by local" in place.here("doctor").out
+
+
+def test_damaged_document_is_shown_and_lifted(place):
+    call(place)
+    place.here("freeze", "--all", "--reason", "a spill", status=0)
+    (place.path / ".deedbook" / "freeze" / "state").write_text("")
+    shown = place.here("freeze")
+    assert (shown.status, "every call is denied" in shown.err) == (4, True)
+    assert "FAULT  freeze" in place.here("doctor").out
+    place.here("thaw", status=0)
+    assert place.here("freeze").out == "nothing is frozen\n"
+    assert call(place).status == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--reason", "x"], "name what to freeze"),
+        (["--all", "--ability", "say", "--reason", "x"], "name one target"),
+        (["--all"], "say why with --reason"),
+        (["--ability", "sya", "--reason", "x"], 'did you mean "say"?'),
+    ],
+)
+def test_incomplete_freeze_is_refused(place, given, why):
+    refused = place.here("freeze", *given)
+    assert refused.status in (1, 2)
+    assert why in refused.err

@@ -1,0 +1,1 @@
+"""The client: connections to MCP servers."""

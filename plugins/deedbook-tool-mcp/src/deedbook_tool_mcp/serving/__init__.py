@@ -1,0 +1,1 @@
+"""The server: abilities, or another server behind the gateway, for MCP clients."""
