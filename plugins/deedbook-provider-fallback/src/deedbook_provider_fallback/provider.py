@@ -69,7 +69,7 @@ class Plan:
     longest_wait: float = 30.0
     failures: int = 5
     seconds: float = 60.0
-    escalate: Escalation = Escalation()
+    escalate: Escalation = attrs.field(factory=Escalation)
 
     @classmethod
     def read(cls, given: Object) -> "Plan":
@@ -91,8 +91,8 @@ class Fallback:
 
     An error that asking again can mend (`Failed.retryable`, or a call that was ended at its limit) is followed by
     another attempt, and then by the next model. Every other error ends the call: a refused key, a refused request or a
-    denial must not be hidden by another model's answer. Rules of `escalate` choose a later model to begin with, or after
-    an answer. The response counts no tokens; those of the attempts count.
+    denial must not be hidden by another model's answer. Rules of `escalate` choose a later model to begin
+    with, or after an answer. The response counts no tokens; those of the attempts count.
     """
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
