@@ -22,6 +22,7 @@ def library(name: str) -> Any:
         ) from None
 
 
-def engine_version() -> str:
-    """Return name and version of what computes, as it is recorded with every answer."""
-    return f"deedbook-provider-local {metadata.version('deedbook-provider-local')}, numpy {metadata.version('numpy')}"
+def engine_name(distribution: str) -> str:
+    """Return name and version of what computes with *distribution*, as it is recorded with every answer."""
+    own = "deedbook-provider-local"
+    return f"{own} {metadata.version(own)}, {distribution} {metadata.version(distribution)}"
