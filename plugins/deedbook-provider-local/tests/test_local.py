@@ -11,6 +11,7 @@ import pytest
 from deedbook import Failed
 from deedbook_provider_local.form import Form
 from deedbook_provider_local.libraries import library
+from deedbook_provider_local.llama_cpp import _Stream
 from deedbook_provider_local.model import EngineChoice, load
 from deedbook_provider_local.prompt import prompt_tokens
 from deedbook_provider_local.weights import MODELS, Weights, weights_of
@@ -52,9 +53,39 @@ def test_weights_are_found_without_importing_their_package(tmp_path, monkeypatch
     weights = Weights("held", "held_weights", "some.gguf", hashlib.sha256(b"weights").hexdigest())
     path = weights.find()
     weights.check(path, lambda: None)
-    path.write_bytes(b"changed")
-    with pytest.raises(Failed, match=rf"has the SHA-256 {hashlib.sha256(b'changed').hexdigest()}, expected is"):
+    for other in (b"changed", b"weig", b""):
+        path.write_bytes(other)
+        with pytest.raises(Failed, match=rf"has the SHA-256 {hashlib.sha256(other).hexdigest()}, expected is"):
+            weights.check(path, lambda: None)
+    path.unlink()
+    with pytest.raises(Failed, match=r"some\.gguf cannot be read: No such file"):
         weights.check(path, lambda: None)
+
+
+def test_faster_engine_is_used_where_it_is_installed_and_missed_only_where_it_is_named(monkeypatch):
+    monkeypatch.setattr("deedbook_provider_local.model.find_spec", lambda name: name)
+    assert EngineChoice("auto").resolve() == "xllamacpp"
+    monkeypatch.setattr("deedbook_provider_local.model.find_spec", lambda _: None)
+    assert EngineChoice("auto").resolve() == "numpy"
+    assert EngineChoice("xllamacpp").resolve() == "xllamacpp"
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(Failed, match=r"xllamacpp cannot be imported .*; pip install xllamacpp, or set engine: numpy"):
+        library("xllamacpp")
+
+
+@pytest.mark.parametrize("late", [ValueError("the time is up"), {"error": {"message": "the context is full"}}, None])
+def test_stream_of_llama_cpp_that_does_not_end_is_an_error(late):
+    """A failure within llama.cpp's thread stops the generation and is raised afterwards."""
+
+    def tell(_):
+        if isinstance(late, Exception):
+            raise late
+
+    stream = _Stream(lambda _: None, tell)
+    piece = late if isinstance(late, dict) else {"choices": [{"text": "Hel", "finish_reason": None}]}
+    assert stream(piece) is (late is not None)
+    with pytest.raises((ValueError, Failed), match=r"the time is up|the context is full|without a reason"):
+        stream.check()
 
 
 def test_requirements_pin_every_distribution_with_hashes_and_take_wheels_only():

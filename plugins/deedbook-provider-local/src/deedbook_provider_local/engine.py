@@ -6,10 +6,11 @@ from typing import Final, Protocol
 import attrs
 
 from .form import Form
+from .libraries import FASTER
 
 AUTO: Final = "auto"
 NUMPY: Final = "numpy"
-XLLAMACPP: Final = "xllamacpp"
+XLLAMACPP: Final = FASTER
 ENGINES: Final = (AUTO, NUMPY, XLLAMACPP)
 """The values of the setting ``engine``; `AUTO` is xllamacpp where it is installed, else NumPy."""
 

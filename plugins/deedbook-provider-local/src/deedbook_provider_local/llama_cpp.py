@@ -32,7 +32,10 @@ class LlamaCppEngine:
         try:
             self._server = xllamacpp.Server(_params(xllamacpp, path, context, threads))
         except (AttributeError, RuntimeError, ValueError, TypeError) as problem:
-            why = f"{self.name} cannot load {path}: {problem}; install another version of it, or set engine: numpy"
+            why = (
+                f"{self.name} cannot load {path}: {problem}; it needs about 500 MB of memory. If it has them, install "
+                "another version of it, or set engine: numpy"
+            )
             raise Failed("PROVIDER_ERROR", why) from None
 
     def generate(
