@@ -46,7 +46,9 @@ def leave_out(messages: Sequence[Object], excess: int) -> tuple[list[dict[str, A
 def _removable(messages: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the messages that a shorter notice can replace, and the notice."""
     for message in messages:
+        if message["role"] != "tool":
+            continue
         size = len(message["content"].encode())
         notice = json.dumps({"left_out": f"{size} bytes, for the prompt's limit of tokens"})
-        if message["role"] == "tool" and len(notice) < size:
+        if len(notice) < size:
             yield message, notice
