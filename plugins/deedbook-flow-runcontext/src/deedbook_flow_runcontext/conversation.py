@@ -9,6 +9,7 @@ import attrs
 from deedbook import Failed, Json, Object, Run, Skill
 from deedbook.contract import TokenCount
 
+from .images import find_images
 from .prompt_budget import PROMPT_TOO_LONG, SHORTENED, LeftOut, find_removed, leave_out, measure
 
 MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
@@ -81,7 +82,7 @@ class Conversation:
         self._made: list[tuple[str, str]] = []
         self._messages: list[dict[str, Any]] = [
             {"role": "system", "content": _instructions(self.agent.instructions, skill or run.skill)},
-            {"role": "user", "content": _compact(self._handoff)},
+            {"role": "user", "content": _content(self._handoff)},
         ]
 
     def answer(
@@ -217,6 +218,13 @@ def _instructions(instructions: str, skill: Skill | None) -> str:
     if skill is None:
         return instructions
     return f"{instructions.rstrip()}\n\n# Skill: {skill.name}\n\n{skill.body.strip()}\n"
+
+
+def _content(handoff: Object) -> "str | list[dict[str, Any]]":
+    """Return the text of a hand-off, with the images that its request marks as further parts."""
+    images = find_images(str(handoff.get("request", "")))
+    text = _compact(handoff)
+    return [{"type": "text", "text": text}, *images] if images else text
 
 
 def _version(response: Object) -> str:

@@ -85,7 +85,9 @@ def _identity(message: Object) -> tuple[str, str, str | None]:
 def _removable(messages: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the messages that a shorter notice can replace, and the notice."""
     for message in messages:
+        if message["role"] != "tool":
+            continue
         size = len(message["content"].encode())
         notice = json.dumps({"left_out": f"{size} bytes, for the prompt's limit of tokens"})
-        if message["role"] == "tool" and len(notice) < size:
+        if len(notice) < size:
             yield message, notice

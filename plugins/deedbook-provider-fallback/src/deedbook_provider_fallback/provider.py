@@ -96,7 +96,7 @@ class Fallback:
     """
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
-        settings=SETTINGS, effects="read", interruptible=True, files="none", tiers="/models"
+        settings=SETTINGS, effects="read", interruptible=True, files="none", tiers="/models", images=True
     )
 
     def __init__(self, settings: Object, host: Host) -> None:
