@@ -1,7 +1,8 @@
 """The example of the pipeline: its page is run once, and each phase once more with a damaged answer of its agent.
 
 While the page runs, the workspace is copied at the beginning of each phase. That is what a killed process would leave
-at this moment, so another process goes on in the copy: only the damaged phase runs again.
+at this moment, so another process goes on in the copy: only the damaged phase runs again. A default run damages the
+answers of three phases, a campaign those of all.
 """
 
 import fcntl
@@ -213,6 +214,7 @@ def go_on(project: Path) -> None:
     assert os.waitstatus_to_exitcode(status) in (0, 9)
 
 
+@pytest.mark.campaign(keep=3)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.phase)
 def test_gate_of_each_phase_stops_its_damaged_answer(played: Path, tmp_path: Path, damage: Damage):
     project = tmp_path / "project"

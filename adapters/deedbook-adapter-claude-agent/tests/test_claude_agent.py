@@ -22,7 +22,7 @@ from claude_agent_sdk import (
     tool,
 )
 from click.testing import CliRunner
-from deedbook_adapter_claude_agent import govern
+from deedbook_adapter_claude_agent import govern, list_tools
 from deedbook_adapter_claude_agent.run import Run
 
 from deedbook import guard
@@ -158,6 +158,7 @@ def begin(tmp_path):
 class TestContract(AdapterContract):
     """What every adapter must hold."""
 
+    framework = "claude-agent"
     retry_error = ValueError
     tool_names = NAMES
     requests_hidden = True
@@ -173,6 +174,9 @@ class TestContract(AdapterContract):
         worker = AgentDefinition(description="Works.", prompt=WORKER)
         delegate = ("delegate", {"description": "work", "prompt": "go", "subagent_type": "worker"})
         return self.begin(governed, [[delegate]], tools, worker=turns, agents={"worker": worker})
+
+    def framework_agent(self, agent):
+        return agent.options if isinstance(agent, Agent) else agent
 
     async def run(self, agent):
         return told(await agent.run())
@@ -333,6 +337,15 @@ def test_tool_of_the_provider_is_noted(place, begin, monkeypatch):
     asyncio.run(agent.run())
     (note,) = notes(events(governed), "HostedTool")
     assert note.payload["said"] == {"type": "web_search", "tool_use_id": "srvtoolu_1"}
+
+
+def test_tools_that_only_the_cli_knows_are_named():
+    options = ClaudeAgentOptions(mcp_servers={"shop": {"command": "shop"}})
+    assert [text.split(",")[0] for text in list_tools(options).unlisted] == [
+        "the tools of the CLI",
+        "the tools of the MCP server 'shop'",
+    ]
+    assert "servers.json" in list_tools(ClaudeAgentOptions(mcp_servers="servers.json")).unlisted[1]
 
 
 def test_version_that_is_not_tested_is_refused(place, monkeypatch):

@@ -1,5 +1,8 @@
 """Servers behind the gateway that die, flood, ask what is not allowed, or change: the client gets an error, no more."""
 
+import os
+import time
+
 import pytest
 from mcp import MCPError
 from mcp_types import ElicitResult, PromptReference
@@ -179,3 +182,21 @@ def test_requests_are_abilities_and_no_tools_without_the_gateway(rogue, behind, 
     assert rogue.heard(READ) == []
     assert session.call("rogue/resources/read", {"uri": "a:b"}).value == {"contents": []}
     assert session.call("rogue/resources/subscribe", {"uri": "a:b"}).error.code == "NOT_AVAILABLE"
+
+
+def test_each_client_has_a_process_of_its_own_that_ends_with_it(rogue, behind):
+    served = behind(pid="pid")
+    pids = [int(served.call("pid", mode="legacy").content[0].text) for _ in range(2)]
+    assert pids == rogue.starts
+    until = time.monotonic() + 30
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert [is_running(pid) for pid in pids] == [False, False]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

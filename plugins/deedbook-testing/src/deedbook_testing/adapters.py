@@ -297,9 +297,10 @@ class AdapterContract(ABC):
         """``deedbook adopt`` declares what the framework tells a model, and calls with such arguments pass."""
         found = self._listed(governed, effects)
         tools = {tool.name: tool for tool in found.tools}
-        assert set(tools) == {"send", "drop"}
-        assert "Send a text" in tools["send"].description
-        schema = tools["send"].input_schema
+        assert set(tools) == {self.tool_names["send"], self.tool_names["drop"]}
+        send = tools[self.tool_names["send"]]
+        assert "Send a text" in send.description
+        schema = send.input_schema
         assert schema is not None
         assert not lint(schema)
         assert foreign(schema, place="send").valid({"text": "a"})
@@ -318,14 +319,14 @@ class AdapterContract(ABC):
         turns = [[("send", {"text": "a"})], [("drop", {"text": "b"})]]
         asyncio.run(self.run(self.agent(opened[-1], effects.tools(), turns)))
         assert self._calls(opened[-1], effects) == {"tool.call": 2, "tool.result": 2}
-        assert opened[-1].current.declared_effects("send") == "write"
+        assert opened[-1].current.declared_effects(self.tool_names["send"]) == "write"
 
     def test_value_that_is_no_agent_is_refused(self) -> None:
         """The error says what was expected."""
         if not self.framework:
             pytest.skip("the adapter has no entry point for `deedbook adopt`")
         with pytest.raises(BindingError, match=r"it is 'function' and not a .*MODULE:FUNCTION"):
-            find_adapter(self.framework)(_events)
+            find_adapter(self.framework)(_chain)
 
     # --- versions -----------------------------------------------------------------------------------------------------
 

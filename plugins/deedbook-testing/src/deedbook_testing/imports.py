@@ -53,8 +53,13 @@ def sources(offer: Offer) -> list[Path]:
 
 def modules_after(code: str) -> frozenset[str]:
     """Run some Python in a process of its own, and return the names of all modules that were imported meanwhile."""
-    path = [place for place in sys.path if place]
-    whole = f"import sys; sys.path[:0] = {path!r}\n{code}{_TOLD}"
+    return _modules_after(code, tuple(place for place in sys.path if place))
+
+
+@cache
+def _modules_after(code: str, path: tuple[str, ...]) -> frozenset[str]:
+    """Run *code* with the *path* in a process of its own; several plugins may be in one module."""
+    whole = f"import sys; sys.path[:0] = {[*path]!r}\n{code}{_TOLD}"
     done = subprocess.run(  # noqa: S603 - this very Python
         [sys.executable, "-I", "-c", whole], capture_output=True, text=True, check=False, timeout=60
     )
