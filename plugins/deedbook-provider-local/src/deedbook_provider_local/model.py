@@ -53,7 +53,7 @@ class Model:
 
 @attrs.frozen
 class EngineChoice:
-    """Which engine computes, as the settings ``engine`` and ``threads`` say; only llama.cpp uses *threads*."""
+    """Which engine computes, as the settings ``engine`` and ``threads`` say."""
 
     name: str = AUTO
     threads: int = 1
@@ -102,7 +102,7 @@ class ModelSlot:
 def load(weights: Weights, choice: EngineChoice, tell: Tell) -> Model:
     """Return the model whose weights these are; raises `Failed` for a missing or changed file, or too little memory."""
     with _enough_memory(f"to load {weights.file}"):
-        for name in ("numpy", "gguf", "tokenizers", "llguidance"):
+        for name in ("numpy", "gguf", "tokenizers", "llguidance", "threadpoolctl"):
             library(name)
         path = weights.find()
         tell(f"checking {weights.file} ({path.stat().st_size / _MB:.0f} MB)")
@@ -143,7 +143,7 @@ def _read(path: Path, choice: EngineChoice, tell: Tell) -> tuple[Engine, Vocabul
     shape = Shape.of(metadata)
     if choice.resolve() == XLLAMACPP:
         return LlamaCppEngine(path, shape.context, vocabulary, choice.threads), vocabulary
-    return NumPyEngine(_unpack(gguf, reader, shape, tell), vocabulary), vocabulary
+    return NumPyEngine(_unpack(gguf, reader, shape, tell), vocabulary, choice.threads), vocabulary
 
 
 def _unpack(gguf: Any, reader: Any, shape: Shape, tell: Tell) -> Llama:

@@ -17,8 +17,9 @@ _MB: Final = 1_000_000
 class NumPyEngine:
     """Computes with *llama* one token after the other; tokens that a grammar dictates are computed at once."""
 
-    def __init__(self, llama: Llama, vocabulary: Vocabulary) -> None:
+    def __init__(self, llama: Llama, vocabulary: Vocabulary, threads: int) -> None:
         self._llama = llama
+        self._threads = threads
         self._vocabulary = vocabulary
         self.name = engine_name("numpy")
         self.context = llama.shape.context
@@ -27,7 +28,13 @@ class NumPyEngine:
     def generate(
         self, prompt: Sequence[int], form: Form, limit: int, show: Callable[[str], None], tell: Tell
     ) -> Answer:
-        """Return the answer to *prompt*."""
+        """Return the answer to *prompt*; meanwhile, this process's BLAS uses so many threads as the setting says."""
+        with library("threadpoolctl").threadpool_limits(self._threads, user_api="blas"):
+            return self._generate(prompt, form, limit, show, tell)
+
+    def _generate(
+        self, prompt: Sequence[int], form: Form, limit: int, show: Callable[[str], None], tell: Tell
+    ) -> Answer:
         vocabulary = self._vocabulary
         matcher = form.grammar(vocabulary)
         choose = _Free(vocabulary) if matcher is None else _TokenChooser(vocabulary, matcher)

@@ -47,7 +47,7 @@ class Local:
                     "minimum": 1,
                     "maximum": 256,
                     "default": 1,
-                    "description": "How many processor cores xllamacpp uses.",
+                    "description": "How many processor cores the engine uses.",
                 },
                 "stream": {"type": "boolean", "default": False, "description": "Show the text as it is generated."},
             },
