@@ -1,5 +1,7 @@
 """How the whole suite runs: no timed assertions, samples by default, everything with ``--campaign``."""
 
+import compileall
+import gc
 import os
 import signal
 import sys
@@ -8,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -31,8 +34,31 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "campaign(keep=0): without --campaign, run only *keep* cases, always the same")
     if config.getoption("campaign"):
         settings.load_profile("campaign")
+    keep_compiled_code(config)
     if config.getoption("cpu_report"):
         config.pluginmanager.register(CpuReport(Path(config.getoption("cpu_report"))))
+
+
+def keep_compiled_code(config: pytest.Config) -> None:
+    """Write compiled code once, even with ``PYTHONDONTWRITEBYTECODE``: each process would compile it again.
+
+    The workers of xdist start without the variable, so that they keep the plugins of pytest, which they load before
+    this file. They set it before the first test: tests write modules, change them at once, and import them again.
+    """
+    if hasattr(config, "workerinput"):
+        sys.dont_write_bytecode = config.workerinput["dont_write_bytecode"]
+        if sys.dont_write_bytecode:
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        return
+    compileall.compile_dir(Path(__file__).parent / "core", quiet=2)
+    if config.getoption("numprocesses", default=None):
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist whether Python may write compiled code while tests run."""
+    node.workerinput["dont_write_bytecode"] = sys.dont_write_bytecode
 
 
 def hear_signals() -> None:
@@ -53,12 +79,16 @@ def pass_over(_number: int, _frame: FrameType | None) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Keep compiled tests even with ``PYTHONDONTWRITEBYTECODE``: three workers would compile all of them in each run.
 
-    Only while tests are collected, and not while they write modules and import them.
+    Only while tests are collected, and not while they write modules and import them. What is collected stays until the
+    end, so the garbage collector need not look at it again.
     """
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    gc.disable()
     try:
         return (yield)
     finally:
+        gc.enable()
+        gc.freeze()
         sys.dont_write_bytecode = before
 
 
@@ -152,7 +182,7 @@ def cpu_seconds() -> float:
     """Return the CPU seconds of this process, of its children that have ended, and of those that go on."""
     ticks = 0
     for path in Path("/proc/self/task").glob("*/children"):  # nothing where the system has no such file
-        for child in path.read_text().split():
-            with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the thread or the process has just ended
+            for child in path.read_text().split():
                 ticks += sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]))
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")

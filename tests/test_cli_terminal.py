@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 from commandline import COMMAND, SECONDS, Place, ask, ended, environment, play
 
@@ -16,10 +17,13 @@ ESCAPE = "\x1b["
 
 
 def on_a_terminal(place: Place, *args: str, out: bool = False, **env: str | None) -> tuple[int, str, str]:
-    """Call the command with standard error (and *out*, standard output) on a terminal; return status, out and shown."""
+    """Call the command with standard error (and *out*, standard output) on a terminal; return status, out and shown.
+
+    In a process of its own, which begins where the imports are done.
+    """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [COMMAND, *args],
+        [str(forked.commands() / "deedbook"), *args],
         cwd=place.path,
         env=environment(**{**place.env, "TERM": "xterm", **env}),
         stdin=subprocess.DEVNULL,
