@@ -31,13 +31,7 @@ IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
     default="interactive",
     help="What hooks, policies and flows see as the mode of the session.",
 )
-@click.option(
-    "--image",
-    "images",
-    multiple=True,
-    metavar="FILE",
-    help="A PNG, JPEG, GIF or WebP file of the workspace that the models see; may be given more than once.",
-)
+@click.option("--image", "images", multiple=True, metavar="FILE", help="An image that the models see; may be repeated.")
 @wait_option
 @json_option
 @click.pass_obj
