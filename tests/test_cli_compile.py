@@ -42,7 +42,7 @@ def test_skills_and_steps_are_shown_with_reasons_and_groups(place):
     assert excluded[1] == "pack"
     assert '"Docker" (' in excluded[2]
     assert '"nothing" (no ability or alias has this name' in excluded[2]
-    assert ["not matched", "ship, survey"] in rows
+    assert ["not matched", "fix, ship, survey"] in rows
     groups = [(row[0], row[1]) for row in rows if row[0].startswith("group")]
     assert groups == [
         ("group 1", "inventory/find"), ("group 1", "greet"), ("group 2", "inventory/count"),
@@ -58,7 +58,7 @@ def test_skills_and_steps_are_shown_with_reasons_and_groups(place):
 def test_json_fits_its_schema_and_its_plan_fits_plan_v2(place):
     add_skill(place, "inventory", INVENTORY)
     answer = place.here("compile", "inventory", "--json", status=0).fits("output_compile_v1")
-    assert (answer["ok"], answer["skills_unmatched"], answer["errors"]) == (True, ["greet", "survey"], [])
+    assert (answer["ok"], answer["skills_unmatched"], answer["errors"]) == (True, ["fix", "greet", "survey"], [])
     assert SCHEMAS.validator("plan_v2").violations(answer["plan"]) == ()
     assert answer["plan"]["parallel_groups"] == [["inventory/find"], ["inventory/count", "inventory/look"]]
 

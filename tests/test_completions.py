@@ -100,10 +100,12 @@ def test_upcast_leaves_anything_but_version_1_as_it_is(message: Any) -> None:
     [
         request(), request(schema_version="v1"), request(role="worker", skill=None, response_schema="plan_v1"),
         request(schema_version="v1", tools=[{"name": "echo", "schema_in": {}}], max_tokens=5, temperature=0),
+        request(schema_version="v3"),
+        request(schema_version="v3", messages=[{"role": "user", "content": [{"type": "text", "text": "hi"}]}]),
     ],
-    ids=["v2", "v1", "v2 with a role", "v1 with tools"],
+    ids=["v2", "v1", "v2 with a role", "v1 with tools", "v3", "v3 with parts"],
 )  # fmt: skip
-def test_schema_accepts_requests_of_both_versions(message: Any) -> None:
+def test_schema_accepts_requests_of_every_version(message: Any) -> None:
     assert REQUESTS.valid(message)
     assert REQUESTS.violations(message) == ()
 
@@ -111,7 +113,8 @@ def test_schema_accepts_requests_of_both_versions(message: Any) -> None:
 @pytest.mark.parametrize(
     ("message", "found"),
     [
-        (request(schema_version="v3"), ["$.schema_version"]),
+        (request(schema_version="v4"), ["$.schema_version"]),
+        (request(schema_version="v3", messages="hi"), ["$.messages"]),
         (request(schema_version=1), ["$.schema_version"]),
         (request(messages="hi"), ["$.messages"]),
         (request(schema_version="v1", messages="hi"), ["$.messages"]),

@@ -16,7 +16,7 @@ from deedbook_testing.pages import blocks, steps
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
 PLAYED = [path for path in EXAMPLES if path.name != "swe"]
 """Those that are run here; `test_example_swe` runs the other one."""
-NEEDS = {"mcp-git": "mcp-server-git", "review-diff": "bandit"}
+NEEDS = {"fix-a-bug": "node", "mcp-git": "mcp-server-git", "review-diff": "bandit"}
 """Examples that start a program: where it does not stand beside this Python, they are not run."""
 
 

@@ -60,7 +60,7 @@ def test_explain_says_what_to_edit_where_the_default_denies(only_read: Place) ->
     outcome, remedy = ran.out.splitlines()[-2:]
     assert outcome == "outcome    deny GATE_DENIED (no rule matches; the default is deny)"
     rule = "to allow it, add a rule that allows it to policy baseline"
-    assert remedy == f"{rule}, above its default at .system/policies/baseline.yaml:13"
+    assert remedy == f"{rule}, above its default at .system/policies/baseline.yaml:16"
 
 
 def test_explain_says_which_schema_refused_the_arguments(place: Place) -> None:

@@ -213,6 +213,13 @@ def test_value_of_a_wrong_type_is_a_type_error_that_names_the_argument(lab, call
         call(lab.kernel())
 
 
+def test_unknown_purpose_is_refused_before_anything_is_recorded(lab):
+    kernel = lab.kernel()
+    with pytest.raises(DeedbookError, match="purpose='runs' is none of open, run, call; did you mean"):
+        kernel.session("runs")
+    assert not list(lab.state.glob("sessions/*"))
+
+
 def test_sessions_of_one_kernel_live_at_the_same_time_each_with_its_own_ledger(lab):
     lab.tool("act", lambda args, ctx: args["n"])
     kernel = lab.kernel()

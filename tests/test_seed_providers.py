@@ -5,6 +5,7 @@ The servers speak the published protocols on this machine; no hosted service was
 
 import json
 import re
+import shutil
 
 import attrs
 import pytest
@@ -186,3 +187,31 @@ def test_changing_the_provider_is_an_edit_of_one_profile(bench, tmp_path):
     assert said == ["Hello, Ada!\n", "Hello, Ada!\n"]
     assert follower.roles == ["lead", "planner", "worker", "reviewer"]
     assert {sent[bench.protocol.key].removeprefix("Bearer ") for sent in bench.server.headers} == {KEY}
+
+
+@pytest.mark.parametrize("bench", ["ollama"], indirect=True)
+def test_providers_without_a_vendor_are_an_edit_of_one_profile_too(bench, tmp_path):
+    """The same skill with a model behind ``fallback``, and again with the answers that this run recorded."""
+    place = starter(tmp_path / "starter")
+    path = place.path / ".system/deedbook.yaml"
+    settings = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    ranked = {"provider": "fallback", "timeout_ms": 60_000, "with": {"models": ["first"]}}
+    again = {"provider": "recorded", "model": "model-x", "with": {"ledger": "recordings/ada"}}
+    profiles = {
+        "ranked": {"flow": "review", "models": {"first": bench.model, "standard": ranked}},
+        "vendor": {"flow": "review", "models": {"standard": bench.model}},
+        "again": {"flow": "review", "models": {"standard": again}},
+    }
+    path.write_text(json.dumps({**settings, "secrets": SECRETS, "profiles": {**settings["profiles"], **profiles}}))
+    bench.server.always = Follower(bench)
+    said, session, sessions = [], "", place.path / ".deedbook/sessions"
+    for profile in profiles:
+        if profile == "again":
+            shutil.copytree(sessions / session, place.path / "recordings/ada")
+            bench.server.always = lambda _: bench.protocol.refusal("nobody is asked again", 400)
+        ran = place.run("run", "--json", "--profile", profile, "say hello to Ada", status=0, SEED_KEY=KEY)
+        answer = json.loads(ran.out)
+        session = answer["session"]
+        said.append(answer["reply"])
+    assert said == ["Hello, Ada!"] * 3
+    assert len(bench.server.bodies) == 2 * 5

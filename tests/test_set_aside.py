@@ -30,7 +30,7 @@ def real(place):
 
 def test_a_skill_that_cannot_be_read_is_not_offered_and_the_charter_says_why(real):
     with open_kernel(real.path) as kernel:
-        assert sorted(kernel.bindings.skills) == ["greet", "survey"]
+        assert sorted(kernel.bindings.skills) == ["fix", "greet", "survey"]
         document = kernel.active_charter.charter.document
     assert document["set_aside"] == {".system/skills/bad/SKILL.md": {"read": True, "why": [WHY]}}
     assert ".system/skills/bad/SKILL.md" in document["sources"]
@@ -87,7 +87,7 @@ def test_a_name_that_two_folders_claim_goes_to_neither(place):
     (place.path / "more/greet").mkdir(parents=True)
     (place.path / "more/greet/SKILL.md").write_text(GOOD.replace("good", "greet"))
     with open_kernel(place.path) as kernel:
-        assert sorted(kernel.bindings.skills) == ["survey"]
+        assert sorted(kernel.bindings.skills) == ["fix", "survey"]
         assert len(kernel.active_charter.charter.set_aside) == 2
 
 

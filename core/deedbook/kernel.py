@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 
 _MOST: Final = 10
 """How many differences of charters a message names."""
+PURPOSES: Final = ("open", "run", "call")
+"""What a session is for: to take calls one after the other, to run a prompt, or to make one call."""
 
 
 @attrs.frozen(eq=False)
@@ -104,7 +106,7 @@ class Kernel:
         clock: Callable[[], float] = time.time,
         fdatasync: Callable[[int], None] = DATASYNC,
     ) -> Session:
-        """Begin a session of a person or a client with a ledger of its own.
+        """Begin a session of a person or a client with a ledger of its own; its *purpose* is one of `PURPOSES`.
 
         *show* receives what handlers show their caller meanwhile. A call that a person must decide waits *wait* seconds
         for the answer; with ``None`` the caller asks a person, since the effect is the caller's. *origin* is what the
@@ -116,8 +118,9 @@ class Kernel:
         self._refuse_closed()
         require_type(purpose, (str,), "purpose")
         require_type(wait, (int, float, type(None)), "wait")
+        _check_choice("purpose", purpose, PURPOSES)
         who = _who(principal)
-        _check_mode(mode)
+        _check_choice("mode", mode, MODES)
         run = self.identity.run(run)
         self._require_log()
         with ExitStack() as undo:
@@ -578,9 +581,9 @@ def refuse_platform() -> None:
         raise DeedbookError(fault("PLATFORM_REFUSED", why))
 
 
-def _check_mode(mode: str) -> None:
-    if mode not in MODES:
-        why = f"mode={mode!r} is none of {', '.join(MODES)}{suggest(str(mode), MODES)}"
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        why = f"{name}={value!r} is none of {', '.join(choices)}{suggest(str(value), choices)}"
         raise BindingError(fault("USAGE", why))
 
 

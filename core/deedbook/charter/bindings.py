@@ -77,9 +77,9 @@ class Binder(JudgingBinder):
         if isinstance(host, WorkspaceHost):
             host = host.for_handler(calls)
         with calls.enter(None):  # the call that needs the ability first may be limited
-            made: Handler = self.construct(entry, host)[1]
+            linked, made = self.construct(entry, host)
         if entry["kind"] != "model":
             return made, calls
         from deedbook.policy.completions import Completion
 
-        return Completion(made), calls
+        return Completion(made, images=linked.spec.images), calls

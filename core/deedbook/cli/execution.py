@@ -20,7 +20,7 @@ from deedbook.sessions.session import Session
 
 from .common import GlobalOptions, announce, display_path, suggest_json_words
 from .output import answer, as_json, error_prefix, escape_json, format_error, message, report_error
-from .progress import ApprovalNotice, show_step, shows_progress
+from .progress import ApprovalNotice, show_delta, show_step, shows_progress
 
 if TYPE_CHECKING:
     from deedbook.charter.policies import PolicyNote
@@ -212,7 +212,8 @@ def session_starter(
 
     def begin(kernel: Kernel) -> Session:
         who = LOCAL if principal is None else kernel.principal(principal, via=LOCAL.via)
-        session = kernel.session(purpose, principal=who, wait=wait, mode=mode)
+        shown = show_delta if shows_progress() else None
+        session = kernel.session(purpose, principal=who, wait=wait, mode=mode, show=shown)
         if wait > 0:
             session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
         if TRACEPARENT.fullmatch(parent := os.environ.get(_VARIABLE, "")):

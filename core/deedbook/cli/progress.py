@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from deedbook.contract import Event, Object
+from deedbook.contract import Event, Json, Object
 from deedbook.format.event_text import show
 from deedbook.format.families import RUN_ENDS
 from deedbook.format.terminal import plain, short
@@ -41,9 +41,19 @@ def show_step(event: Event) -> None:
     step = _STEPS.get(event.type)
     if step and event.payload.get("to") not in RUN_ENDS:
         word, member = step
-        line = plain(f"· {word:<6} {short(show(event.payload.get(member, '')), _WIDTH)}")
-        with suppress(OSError):  # the terminal may be closed; the session continues
-            click.echo(click.style(line, dim=True) if wants_colours(sys.stderr) else line, err=True)
+        _show_line(word, show(event.payload.get(member, "")))
+
+
+def show_delta(delta: Json) -> None:
+    """Show the ``message`` of what a handler reports during its call; it has no other effect and is not recorded."""
+    if isinstance(delta, Mapping) and isinstance(text := delta.get("message"), str):
+        _show_line("...", text)
+
+
+def _show_line(word: str, text: str) -> None:
+    line = plain(f"· {word:<6} {short(text, _WIDTH)}")
+    with suppress(OSError):  # the terminal may be closed; the session continues
+        click.echo(click.style(line, dim=True) if wants_colours(sys.stderr) else line, err=True)
 
 
 class ApprovalNotice:

@@ -76,9 +76,10 @@ def resume_session(
 
     *wait* is how many seconds to wait for a person, *result* a person's own result for the call that waits.
     """
-    from .progress import ApprovalNotice
+    from .progress import ApprovalNotice, show_delta, shows_progress
 
-    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait, result=result)
+    shown = show_delta if shows_progress() else None
+    session = kernel.resume(identity, accept_charter=accept_charter, wait=wait, result=result, show=shown)
     if wait > 0:
         session.ledger.subscribe(ApprovalNotice(session.id, kernel.site.state))
     return session

@@ -72,6 +72,7 @@ class HandlerSpec:
     (``host``), those, and programs that it confines to them (``sandbox``), or ``none``. Without it, a call whose files
     are limited (`flow.Limits`) cannot use the handler. *tiers* is for a provider that asks other models of its profile:
     the JSON pointer into its settings to the list of their tiers. Its calls may use these models and nothing else.
+    *images*: the provider takes ``completion_request_v3``, whose messages may have images.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -85,6 +86,7 @@ class HandlerSpec:
     records: Mapping[str, EventType] = attrs.field(factory=dict)
     files: Files | None = None
     tiers: str | None = None
+    images: bool = False
 
 
 @attrs.frozen(kw_only=True)

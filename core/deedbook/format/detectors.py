@@ -19,7 +19,7 @@ _HEX_ID: Final = re.compile(r"(?=.*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{64})")
 _GROUPS: Final = re.compile(r"[0-9]+(?:[ -][0-9]+)*")
 _SIXTEEN: Final = re.compile(r"(?<![0-9])[0-9]{16}(?![0-9])")
 _CARD_HINT: Final = "[0-9]([ -]?[0-9]){12}"
-_TOKENS: Final = (
+TOKENS: Final = (
     "gh[opsur]_[A-Za-z0-9]{36}", "github_pat_[A-Za-z0-9_]{22}", "glpat-[A-Za-z0-9_-]{20}",
     "(AKIA|ASIA)[A-Z0-9]{16}", "AIza[A-Za-z0-9_-]{35}", "[rs]k_(live|test)_[A-Za-z0-9]{16}",
     "xox[abeoprs]-[A-Za-z0-9-]{10}", "hf_[A-Za-z0-9]{30}", "npm_[A-Za-z0-9]{36}", "pypi-[A-Za-z0-9_-]{16}",
@@ -28,7 +28,7 @@ _TOKENS: Final = (
     "-----BEGIN [A-Z ]*PRIVATE KEY-----", "[a-z][a-z0-9+.-]*://[^/?#@ :]+:[^/?#@ ]+@",
 )  # fmt: skip
 _KEY_HINT: Final = "sk-[A-Za-z0-9_-]{20}"
-_KEY: Final = f"(^|[^A-Za-z0-9]){_KEY_HINT}"  # "risk-" begins no key
+KEY: Final = f"(^|[^A-Za-z0-9]){_KEY_HINT}"  # "risk-" begins no key
 
 
 class Detectors:
@@ -37,8 +37,8 @@ class Detectors:
     def __init__(self, names: Collection[str], patterns: Sequence[str]) -> None:
         self._cards = "card" in names
         secrets = "secret" in names
-        hints = [*([_CARD_HINT] if self._cards else []), *([*_TOKENS, _KEY_HINT] if secrets else [])]
-        exact = [*patterns, *([*_TOKENS, _KEY] if secrets else [])]
+        hints = [*([_CARD_HINT] if self._cards else []), *([*TOKENS, _KEY_HINT] if secrets else [])]
+        exact = [*patterns, *([*TOKENS, KEY] if secrets else [])]
         # a user's pattern applies to values, not to their JSON, so a whole payload cannot be ruled out at once
         self._hint = find_any(*hints) if hints and not patterns else None
         self._patterns = tuple(exact)

@@ -174,8 +174,11 @@ class FileRules:
 
 
 def file_rules(limits: tuple[BranchLimits, ...], bound: LimitedAbility) -> FileRules | None:
-    """Return the rules for the host of a call of *bound*; ``None`` if its files are not limited."""
-    if bound.kind == "model" or not any(each.has_files for each in limits):
+    """Return the rules for the host of a call of *bound*; ``None`` if its files are not limited.
+
+    A model's are limited if its provider declares that it opens files with its host: those of a request's images.
+    """
+    if (bound.kind == "model" and bound.files != "host") or not any(each.has_files for each in limits):
         return None
     return FileRules(limits, programs=bound.files == "sandbox")
 

@@ -10,7 +10,7 @@ from deedbook.contract import Failed, Json, Object, Skill, TokenCount
 from deedbook.format import canonical
 from deedbook.format.errors import IntakeError, fault
 from deedbook.format.schema import Violation, suggest
-from deedbook.policy.completions import Completion
+from deedbook.policy.completions import Completion, request_version
 
 from .run_journal import RunJournal
 
@@ -104,7 +104,7 @@ class RoleAgent:
             "model": tiers.get(ability.partition("/")[2], ""),
             "role": self._role,
             "skill": _card(skill) if skill else None,
-            "schema_version": "v2",
+            "schema_version": request_version(request),
         }
 
     def _count(self, ability: str, request: dict[str, Any]) -> int | None:

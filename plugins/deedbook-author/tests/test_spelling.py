@@ -162,7 +162,7 @@ def test_lint_says_which_spelling_each_skill_has(place: Place):
     place.system("skills/a/SKILL.md", OPEN)
     rows = place.here("skills", "lint", "--json", status=0).fits("output_skills_v1")["skills"]
     assert [(row["name"], row["spelling"], row["portable"]) for row in rows] == [
-        ("a", "open", True), ("greet", "own", False), ("survey", "own", False),
+        ("a", "open", True), ("fix", "own", False), ("greet", "own", False), ("survey", "own", False),
     ]  # fmt: skip
     said = place.here("skills", "lint", status=0).out
     assert ".system/skills/greet/SKILL.md:5:1: triggers: is no key of the open form; put it under metadata" in said
@@ -171,7 +171,7 @@ def test_lint_says_which_spelling_each_skill_has(place: Place):
 def test_list_and_show_say_what_a_skill_is(place: Place):
     listed = place.here("skills", status=0).out
     assert listed == place.here("skills", "list", status=0).out
-    assert listed.splitlines()[0].split() == ["greet", "own", "workspace", "echo", "hello,", "hi,", "greet"]
+    assert listed.splitlines()[1].split() == ["greet", "own", "workspace", "echo", "hello,", "hi,", "greet"]
     assert "# Greet" in place.here("skills", "show", "greet", status=0).out
     (row,) = place.here("skills", "show", "greet", "--json", status=0).fits("output_skills_v1")["skills"]
     assert row["body"].startswith("# Greet")

@@ -94,7 +94,7 @@ def test_oldest_results_are_left_out_and_recorded(lab, worker):
     assert last["content"] == f'"{LONG}"'
     (note,) = shortened(lab)
     digest = sha256(f'"{LONG}"'.encode()).hexdigest()
-    assert note["left_out"] == [{"call": "t1", "digest": digest, "size": 2002}]
+    assert note["left_out"] == [{"role": "tool", "call": "t1", "digest": digest, "size": 2002}]
     assert (note["budget"], note["tokens"]["by"]) == (800, "estimate")
     assert note["tokens"]["after"] <= 800 < note["tokens"]["before"]
 
@@ -112,10 +112,42 @@ def test_hook_may_shorten_the_messages_itself(lab, worker):
     lab.hook("shorten", "PreCompact", shorten, rewrites=True)
     requests, failures = worker(800)
     assert (requests[2][2:], failures) == ([{"role": "user", "content": "two results"}], [])
-    assert [each["left_out"] for each in shortened(lab)] == [[]]
+    (note,) = shortened(lab)
+    assert [(each["role"], each.get("call")) for each in note["left_out"]] == [
+        ("assistant", None), ("tool", "t1"), ("assistant", None), ("tool", "t2"),
+    ]  # fmt: skip
 
 
 def test_prompt_that_cannot_be_shortened_asks_no_model(lab, worker):
     requests, (failure,) = worker(10)
     assert (failure.code, requests) == ("PROMPT_TOO_LONG", [])
-    assert "10 are allowed, and nothing more can be left out" in str(failure)
+    assert "10 are allowed, and nothing more can be left out; bytes of the messages: system 35, user 19" in str(failure)
+
+
+@pytest.mark.parametrize(("role", "acts"), [("lead", False), ("worker", True)])
+def test_instructions_and_skill_count_and_only_a_hook_shortens_them(lab, role, acts):
+    seen, asked = [], []
+
+    def shorten(subject, *more):
+        system, *others = subject["messages"]
+        seen.append(system["content"])
+        return transform({"messages": [{**system, "content": "You work, shortly."}, *others]})
+
+    def work(args, run):
+        talk = Conversation(run, role, {"request": "hello"}, Limits(max_prompt_tokens=200), acts=acts)
+        talk.answer("worker_report_v1")
+        return {"reply": "done", "state": "COMPLETED"}
+
+    lab.role(role, "You work.")
+    skill = f"---\nname: greet\ndescription: d\nmetadata: {{triggers: hello}}\n---\n{LONG}\n"
+    lab.write("skills/greet/SKILL.md", skill)
+    lab.model(lambda request, ctx: asked.append(request["messages"][0]["content"]) or REPORT)
+    lab.flow("work", work)
+    lab.hook("shorten", "PreCompact", shorten, rewrites=True)
+    with lab.session("run") as session:
+        assert isinstance(session.run("hello"), Ok)
+    assert (LONG in seen[0], asked) == (True, ["You work, shortly."])
+    (note,) = shortened(lab)
+    digest = sha256(seen[0].encode()).hexdigest()
+    assert note["left_out"] == [{"role": "system", "digest": digest, "size": len(seen[0])}]
+    assert (note["role"], note["tokens"]["before"] > 500, note["tokens"]["after"] <= 200) == (role, True, True)

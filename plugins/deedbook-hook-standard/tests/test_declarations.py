@@ -17,6 +17,7 @@ HOOKS = {
     "allow": "pre_tool_use",
     "deny-tools": "pre_tool_use",
     "redact-pii": "user_prompt_submit",
+    "redact-requests": "pre_tool_use",
     "routing": "user_prompt_submit",
     "stop": "stop",
 }
@@ -27,7 +28,7 @@ def ours():
     return {point.name: point for point in points if point.module.startswith("deedbook_hook_standard")}
 
 
-def test_distribution_offers_five_hooks():
+def test_distribution_offers_these_hooks():
     assert set(ours()) == set(HOOKS)
 
 
@@ -44,7 +45,7 @@ def test_hook_answers_its_event_with_the_signature_of_the_contract(name, event):
 @pytest.mark.parametrize("name", HOOKS)
 def test_hook_is_pure_and_reads_no_facts(name):
     spec = ours()[name].load().spec
-    assert spec == GateSpec(settings=spec.settings, pure=True, rewrites=name == "redact-pii")
+    assert spec == GateSpec(settings=spec.settings, pure=True, rewrites=name.startswith("redact-"))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,8 @@ def test_hook_is_pure_and_reads_no_facts(name):
     [
         ("allow", {"x": 1}),
         ("redact-pii", {"x": 1}),
+        ("redact-requests", {"detect": ["cards"]}),
+        ("redact-requests", {"patterns": "x"}),
         ("deny-tools", {"name": ["rm"]}),
         ("deny-tools", {"names": []}),
         ("deny-tools", {"names": "rm"}),

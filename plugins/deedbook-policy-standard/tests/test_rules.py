@@ -11,11 +11,11 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.contract import Call, Decision, Principal
+from deedbook.contract import Call, Decision, PolicyTarget, Principal
 from deedbook.format import schema
 from deedbook.format.errors import BindingError
 from deedbook.policy.gates import BoundGate, merge
-from deedbook.policy.match import AbilityFacts, Match
+from deedbook.policy.match import PATHS, AbilityFacts, Match
 from deedbook_policy_standard.rules import Rules
 from deedbook_policy_standard.ruleset import SETTINGS
 
@@ -399,6 +399,23 @@ def test_rules_declare_that_they_are_pure_and_read_no_facts():
     assert not Rules.spec.rewrites
     assert Rules.spec.settings is SETTINGS
     assert schema.lint(SETTINGS) == ()
+
+
+@pytest.mark.parametrize("condition", ["private/a", ["private/a"], {"equals": "private/a"}, {"in": ["private/a"]}])
+def test_rule_that_guards_a_path_by_its_text_is_noted(condition):
+    body = {
+        "rules": [{"match": {"args": {"/path": condition}}, "then": "deny", "reason": "private"}],
+        "default": "allow",
+    }
+    reading = PolicyTarget(
+        id="file-read", kind="tool", effects="read", tags=frozenset(), scopes=frozenset(), paths=PATHS
+    )
+    (found,) = Rules.lint(body, [reading])
+    assert "compares the path /path as text" in found.message
+    body["rules"][0]["match"]["args"] = {"/path": {"under": "private/a"}}
+    assert not list(Rules.lint(body, [reading]))
+    body["rules"][0] = {"match": {"args": {"/path": condition}}, "then": "allow"}
+    assert not list(Rules.lint(body, [reading]))
 
 
 def test_rules_are_an_entry_point_of_the_kernel():

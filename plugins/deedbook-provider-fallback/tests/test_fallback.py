@@ -5,12 +5,14 @@ import pytest
 from deedbook import Err, Ok
 from deedbook.format.errors import BindingError
 from deedbook.format.folds import MetricsFold, fold
+from deedbook_flow_runcontext.conversation import Conversation, Limits
 from deedbook_provider_fallback import Fallback
 from deedbook_testing.endpoints import Endpoint, OllamaChat
 from deedbook_testing.endpoints.server import cut_short, hang
 
 PROTOCOL = OllamaChat()
 REQUEST = {"messages": [{"role": "user", "content": "Hi"}], "schema_version": "v2"}
+REPORT = '{"output": "done", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}'
 SOON = {"first_wait": 0.001}
 
 
@@ -187,6 +189,9 @@ def test_policy_decides_about_each_attempt_and_tells_them_apart(lab, servers, pr
         ({"attempts": 0}, "settings of provider 'fallback'"),
         ({"breaker": {"seconds": 0}}, "settings of provider 'fallback'"),
         ({"retries": 1}, "settings of provider 'fallback'"),
+        ({"escalate": [{"when": "late", "to": "large"}]}, "settings of provider 'fallback'"),
+        ({"escalate": [{"when": "rework", "to": "huge"}]}, "escalate/0/to: 'huge' is not one of models (small, large)"),
+        ({"escalate": [{"when": "safety", "to": "large", "after": 2}]}, "escalate/0/after: only malformed messages"),
     ],
 )
 def test_faulty_settings_are_refused_with_their_place(lab, profile, settings, why):
@@ -216,6 +221,78 @@ def test_role_asks_the_tier_and_only_its_binding_is_counted(lab, servers, profil
     assert (seen[0].by, seen[1]) == ("estimate", "hello")
     inner = lab.all("llm.request")[1]
     assert (inner.actor, inner.principal, inner.payload["request"]["role"]) == ("tool", "agent:worker", "worker")
+
+
+def work_once(args, run):
+    """Let a worker answer once, with refused messages, as a flow with roles does."""
+    Conversation(run, "worker", {"request": "hello"}, Limits(max_malformed=3)).answer("worker_report_v1")
+    return {"reply": "done", "state": "COMPLETED"}
+
+
+@pytest.mark.parametrize(("after", "asked"), [(1, 1), (2, 2)])
+def test_role_whose_messages_were_refused_goes_on_with_a_larger_model(lab, servers, profile, after, asked):
+    servers[0].plays(*[PROTOCOL.answer("no JSON")] * asked)
+    servers[1].plays(PROTOCOL.answer(REPORT))
+    lab.role("worker")
+    lab.skill("greet", triggers="hello")
+    lab.flow("work", work_once)
+    profile(escalate=[{"when": "malformed", "after": after, "to": "large"}])
+    lab.settings(profiles={"lab": {"roles": {"worker": "mid"}}})
+    with lab.session("run") as session:
+        assert isinstance(session.run("hello"), Ok)
+    tiers = [each.payload["ability"] for each in lab.all("llm.request")]
+    assert tiers == [*["model/mid", "model/small"] * asked, "model/mid", "model/large"]
+    usage = fold(MetricsFold(), lab.events()).usage
+    assert usage == {"input_tokens": 9 * (asked + 1), "output_tokens": 12 * (asked + 1)}
+
+
+def test_answer_that_was_cut_off_goes_to_the_model_that_its_rule_names(lab, servers, profile):
+    servers[0].plays(PROTOCOL.answer("hel", finish=PROTOCOL.finishes["max_tokens"]))
+    servers[1].plays(PROTOCOL.answer("hello", finish=PROTOCOL.finishes["max_tokens"]))
+    profile(escalate=[{"when": "max_tokens", "to": "large"}])
+    with lab.session() as session:
+        assert ask(session).value["text"] == "hello"
+    assert attempts(lab) == ["model/small", "model/large"]
+
+
+def test_answer_that_was_cut_off_stands_if_no_larger_model_answers(lab, servers, profile):
+    servers[0].plays(PROTOCOL.answer("hel", finish=PROTOCOL.finishes["max_tokens"]))
+    servers[1].plays(busy())
+    profile(attempts=1, escalate=[{"when": "max_tokens", "to": "large"}])
+    with lab.session() as session:
+        got = ask(session).value
+    assert (got["text"], got["finish_reason"]) == ("hel", "max_tokens")
+    assert attempts(lab) == ["model/small", "model/large"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "first"),
+    [
+        (["hello"], "small"),
+        (['{"request": "x"}'], "small"),
+        (['{"request": "x", "feedback": "wrong"}'], "large"),
+        (['{"request": "x"}', '{"request": "x", "violation": "no JSON"}'], "small"),
+        (["{broken", '["feedback"]'], "small"),
+    ],
+)
+def test_work_that_a_reviewer_sent_back_begins_with_a_larger_model(lab, servers, profile, contents, first):
+    chosen = servers[("small", "large").index(first)]
+    chosen.plays(PROTOCOL.answer("hello"))
+    profile(escalate=[{"when": "rework", "to": "large"}, {"when": "safety", "to": "large"}])
+    with lab.session() as session:
+        messages = [{"role": "user", "content": each} for each in contents]
+        assert isinstance(session.call("model/mid", {**REQUEST, "messages": messages, "model": ""}), Ok)
+    assert attempts(lab) == [f"model/{first}"]
+
+
+def test_budget_tells_escalated_requests_apart(lab, servers, profile):
+    servers[0].plays(PROTOCOL.answer("hel", finish=PROTOCOL.finishes["max_tokens"]))
+    profile(escalate=[{"when": "max_tokens", "to": "large"}])
+    head = "schema_version: v1\nid: few\nkind: budget\nmatch: {kind: [model]}\n"
+    lab.write("policies/few.yaml", f"{head}limits: {{calls: {{model/large: 0}}}}\n")
+    with lab.session() as session:
+        assert ask(session).error.code == "GATE_DENIED"
+    assert (lab.payload("tool.denied")["name"], servers[1].bodies) == ("model/large", [])
 
 
 def test_declares_what_the_kernel_needs_to_know():

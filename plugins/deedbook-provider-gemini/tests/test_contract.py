@@ -2,7 +2,7 @@
 
 import pytest
 
-from deedbook_provider_gemini.signatures import FOREIGN, build_id, decode_signatures, parse_id
+from deedbook_provider_gemini.signatures import FOREIGN, build_id, decode_bytes, parse_id
 from deedbook_testing import HostedProviderContract
 from deedbook_testing.endpoints import GenerateContent
 from deedbook_testing.endpoints.content import SIGNATURE, details
@@ -39,7 +39,7 @@ class TestGemini(HostedProviderContract):
         respond({"messages": [*user("Go")["messages"], asked, *results], "tools": TOOLS})
         _, model, answered = endpoint.bodies[1]["contents"]
         assert [part["functionCall"]["id"] for part in model["parts"]] == ["fn:0", "fn:1"]
-        assert decode_signatures([{"parts": model["parts"]}]) == decode_signatures(
+        assert decode_bytes([{"parts": model["parts"]}]) == decode_bytes(
             [{"parts": [{**model["parts"][0], "thoughtSignature": SIGNATURE}, model["parts"][1]]}]
         )
         assert [part["functionResponse"] for part in answered["parts"]] == [

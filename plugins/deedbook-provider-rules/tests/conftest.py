@@ -77,7 +77,8 @@ class Model:
         response = self.ask(role, schema, brief, skill, messages)
         assert (response["finish_reason"], response["tool_calls"]) == ("stop", [])
         message = json.loads(response["text"])
-        assert self.schemas.validator(schema).violations(message) == ()
+        version = message["schema_version"] if isinstance(message, dict) else "v1"
+        assert self.schemas.validator(f"{schema.removesuffix('v1')}{version}").violations(message) == ()
         return message
 
     def work(self, brief: Any, skill: Any, tools: Tools) -> tuple[dict[str, Any], list[dict[str, Any]]]:

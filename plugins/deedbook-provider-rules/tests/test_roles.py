@@ -5,6 +5,7 @@ import json
 import pytest
 
 from deedbook import Failed
+from deedbook_flow_runcontext.coverage import check_coverage
 
 ECHO = {"echo": lambda args: {"text": args["text"]}}
 FILES = {
@@ -79,6 +80,61 @@ def test_worker_stops_at_an_error_and_says_what_was_done(model, skill, chain):
     assert done["report"]["tool_calls_made"] == ["find:t1", "count:t2"]
     assert done["review"]["verdict"] == "fail"
     assert done["review"]["feedback"].startswith("Not completed: s2, s3. The worker says: Step s2 (count) failed")
+
+
+@pytest.fixture
+def lookup():
+    """Return a rule whose first two steps are optional."""
+    return {
+        "pattern": "look up (?P<what>[a-z]+)",
+        "steps": [
+            {"ability": "find", "args": {"pattern": "${what}"}, "optional": True},
+            {"ability": "count", "args": {"paths": "${steps.1/paths}"}, "optional": True},
+            {"ability": "echo", "args": {"text": "${what}"}},
+        ],
+        "answer": [
+            "Looked up ${steps.3/text}.",
+            "First: ${steps.1/paths/0}",
+            "Not found: ${steps.1/error/code}",
+            "Counted: ${steps.2/total}",
+        ],
+    }
+
+
+def test_optional_steps_with_results_are_completed(model, skill, lookup):
+    done = model.run("look up docs", skill(lookup), FILES)
+    assert done["plan"]["schema_version"] == "v2"
+    assert [step.get("optional", False) for step in done["plan"]["steps"]] == [True, True, False]
+    assert done["report"]["output"] == "Looked up docs.\n\nFirst: docs/1\n\nCounted: 2"
+    assert (done["report"]["steps_completed"], "steps_skipped" in done["report"]) == (["s1", "s2", "s3"], False)
+    assert done["review"]["verdict"] == "pass"
+
+
+def test_optional_step_may_fail_and_no_failure_is_left_out(model, skill, lookup):
+    tools = {**FILES, "find": fails("GATE_DENIED", "not here")}
+    done = model.run("look up docs", skill(lookup), tools)
+    paragraphs = done["report"]["output"].split("\n\n")
+    assert paragraphs[:2] == ["Looked up docs.", "Not found: GATE_DENIED"]
+    assert paragraphs[2].startswith("Step s2 (count) failed with NO_RULE: rule 1 of skill greet: step s2 needs ")
+    assert [call["name"] for call in done["calls"]] == ["find", "echo"]
+    assert (done["report"]["steps_completed"], done["report"]["steps_skipped"]) == (["s3"], ["s1", "s2"])
+    assert check_coverage(done["plan"], done["report"]) == ()
+    assert done["review"]["verdict"] == "pass"
+    assert done["review"]["feedback"].endswith("Optional steps without a result: s1, s2.")
+
+
+def test_result_that_only_looks_like_an_error_is_no_skipped_step(model, skill, lookup):
+    odd = {"paths": ["a"], "error": {"code": "X", "message": "y"}}
+    done = model.run("look up docs", skill(lookup), {**FILES, "find": lambda args: odd})
+    assert done["report"]["steps_completed"] == ["s1", "s2", "s3"]
+
+
+def test_required_step_that_fails_after_a_skipped_one_ends_the_work(model, skill, lookup):
+    tools = {**FILES, "count": fails(), "echo": fails("GATE_DENIED", "no")}
+    done = model.run("look up docs", skill(lookup), tools)
+    assert done["report"]["output"] == "Step s3 (echo) failed with GATE_DENIED: no\nSteps completed before it: s1."
+    assert (done["report"]["steps_completed"], done["report"]["steps_skipped"]) == (["s1"], ["s2"])
+    assert done["review"]["verdict"] == "fail"
 
 
 def test_worker_uses_a_tool_outside_its_scope_so_that_the_door_can_refuse_it(model, skill, hello):

@@ -53,6 +53,41 @@ def real_tools(tmp_path):
     return {name: lambda args, tool=tool: tool(args, Patience()) for name, tool in made.items()}
 
 
+def test_fix_says_what_was_found_and_what_needs_a_model(model, starter, real_tools, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "auth.ts").write_text("let a = 1\n")
+    tested = {"status": 1, "stdout": "FAILED  an expired session\n", "stderr": ""}
+    tools = {**real_tools, "run-tests": lambda args: tested}
+    done = model.run("Fix the bug in auth.ts, please", starter("fix"), tools)
+    said = done["report"]["output"]
+    assert said.startswith("Nothing is fixed.")
+    assert 'Files found for `auth.ts`: ["src/auth.ts"]\n\nRead: `src/auth.ts`, 10 bytes, SHA-256 ' in said
+    assert "Tests: `run-tests` ended with status 1.\nFAILED  an expired session\n" in said
+    assert "1. Find the cause in `auth.ts`. This needs a model or a person." in said
+    assert "deedbook run --profile NAME" in said
+    assert (done["report"]["steps_completed"], done["review"]["verdict"]) == (["s1", "s2", "s3"], "pass")
+    assert (tmp_path / "src" / "auth.ts").read_text() == "let a = 1\n"
+
+
+@pytest.mark.parametrize("code", ["TOOL_NOT_FOUND", "GATE_DENIED", "PROCESS_FAILED"])
+def test_fix_says_why_there_is_no_file_and_no_test(model, starter, real_tools, code):
+    def run_tests(args):
+        raise Failed(code, "no")
+
+    done = model.run("debug lib/auth.ts", starter("fix"), {**real_tools, "run-tests": run_tests})
+    said = done["report"]["output"]
+    assert "Files found for `lib/auth.ts`: []\n\nNo file was read. " in said
+    assert f"Tests: `run-tests` gave no result. {code}: no\n" in said
+    assert (done["report"]["steps_skipped"], done["review"]["verdict"]) == (["s2", "s3"], "pass")
+
+
+def test_fix_without_a_file_only_runs_the_tests(model, starter, real_tools):
+    tested = {"status": 0, "stdout": "ok\n", "stderr": ""}
+    done = model.run("fix the bug", starter("fix"), {**real_tools, "run-tests": lambda args: tested})
+    assert [call["name"] for call in done["calls"]] == ["run-tests"]
+    assert "The request names no file" in done["report"]["output"]
+
+
 GREETINGS = {
     "Say hello to Ada": "Hello, Ada!",
     "say hello to Ada.": "Hello, Ada!",

@@ -215,13 +215,9 @@ def test_secret_is_in_no_error(program, fails, lab, secret):
 
 def test_secret_that_is_not_declared_is_a_binding_error(program, lab):
     program(["env"], env={"KEY": {"secret": "ky"}})
-    session = lab.kernel
-    try:
-        opened = session().session("x")
-        code = opened.value.call("it", {"text": "x"}).error.code
-    except DeedbookError as problem:
-        code = problem.error.code
-    assert code == "SECRET_MISSING"
+    with pytest.raises(DeedbookError) as caught:
+        lab.kernel()
+    assert caught.value.error.code == "SECRET_MISSING"
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------

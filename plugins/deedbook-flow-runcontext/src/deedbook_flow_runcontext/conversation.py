@@ -9,7 +9,8 @@ import attrs
 from deedbook import Failed, Json, Object, Run, Skill
 from deedbook.contract import TokenCount
 
-from .prompt_budget import PROMPT_TOO_LONG, SHORTENED, LeftOut, leave_out
+from .images import find_images
+from .prompt_budget import PROMPT_TOO_LONG, SHORTENED, LeftOut, find_removed, leave_out, measure
 
 MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 TURNS_SPENT: Final = "TURNS_SPENT"
@@ -81,7 +82,7 @@ class Conversation:
         self._made: list[tuple[str, str]] = []
         self._messages: list[dict[str, Any]] = [
             {"role": "system", "content": _instructions(self.agent.instructions, skill or run.skill)},
-            {"role": "user", "content": _compact(self._handoff)},
+            {"role": "user", "content": _content(self._handoff)},
         ]
 
     def answer(
@@ -136,8 +137,9 @@ class Conversation:
         most = self._limits.max_prompt_tokens
         if most is None or (count := self.count_tokens(schema)).tokens <= most:
             return
-        self._messages = list(self._run.fire("PreCompact", {"messages": self._messages})["messages"])
-        first, left = count, list[LeftOut]()
+        whole, first = self._messages, count
+        self._messages = list(self._run.fire("PreCompact", {"messages": whole})["messages"])
+        left = find_removed(whole, self._messages)
         while (count := self.count_tokens(schema)).tokens > most:
             self._messages, found = leave_out(self._messages, count.tokens - most)
             if not found:
@@ -146,12 +148,13 @@ class Conversation:
         self._note_shortened(first, count, left)
         if count.tokens > most:
             why = f"the {self.agent.role}'s prompt has {count.tokens} tokens ({count.by}), {most} are allowed"
-            raise Failed(PROMPT_TOO_LONG, f"{why}, and nothing more can be left out")
+            sizes = ", ".join(f"{role} {size}" for role, size in measure(self._messages).items())
+            raise Failed(PROMPT_TOO_LONG, f"{why}, and nothing more can be left out; bytes of the messages: {sizes}")
 
     def _note_shortened(self, first: TokenCount, last: TokenCount, left: Sequence[LeftOut]) -> None:
         if self._context is not None:  # a branch has none; the request holds what is left of each result
             tokens = {"before": first.tokens, "after": last.tokens, "by": last.by}
-            rows = [attrs.asdict(each) for each in left]
+            rows = [each.to_json() for each in left]
             budget = self._limits.max_prompt_tokens
             self._context.note(
                 SHORTENED, {"role": self.agent.role, "budget": budget, "tokens": tokens, "left_out": rows}
@@ -215,6 +218,13 @@ def _instructions(instructions: str, skill: Skill | None) -> str:
     if skill is None:
         return instructions
     return f"{instructions.rstrip()}\n\n# Skill: {skill.name}\n\n{skill.body.strip()}\n"
+
+
+def _content(handoff: Object) -> "str | list[dict[str, Any]]":
+    """Return the text of a hand-off, with the images that its request marks as further parts."""
+    images = find_images(str(handoff.get("request", "")))
+    text = _compact(handoff)
+    return [{"type": "text", "text": text}, *images] if images else text
 
 
 def _version(response: Object) -> str:

@@ -1,4 +1,4 @@
-"""Hooks for Deedbook: allow by default, deny dangerous tools, redact card numbers, hint at abilities, stop the loop."""
+"""Hooks for Deedbook: allow by default, deny dangerous tools, redact, hint at abilities, stop the loop."""
 
 from .guards import Allow, DenyTools
 from .redaction import RedactPii, redact

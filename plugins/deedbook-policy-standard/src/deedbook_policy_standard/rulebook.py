@@ -47,6 +47,18 @@ def lint(body: Object, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProb
         for pointer, why in _unknown(body["rules"][index], _arguments(rule, abilities)):
             message = f"looks at no argument: {why}; {_consequence(body['rules'][index], pointer)}"
             yield PolicyProblem(rule=index, pointer=_at_argument(index, pointer).pointer, message=message)
+        yield from _evaded(body["rules"][index], index, abilities)
+
+
+def _evaded(rule: Object, index: int, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:
+    """Yield where a rule that denies or asks compares a path as text: another spelling of it evades the rule."""
+    if rule["then"] == "allow":
+        return
+    paths = {path for each in abilities for path in each.paths}
+    for pointer, condition in _pointers(rule).items():
+        if pointer in paths and (not isinstance(condition, dict) or condition.keys() & {"equals", "in"}):
+            message = f"compares the path {pointer} as text, so ./ before it evades the rule; use {{under: …}} or paths"
+            yield PolicyProblem(rule=index, pointer=_at_argument(index, pointer).pointer, message=message)
 
 
 def reachable(body: Object, abilities: Sequence[PolicyTarget]) -> frozenset[int | None]:

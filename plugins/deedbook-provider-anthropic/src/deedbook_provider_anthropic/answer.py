@@ -1,4 +1,4 @@
-"""From a message of the API to ``completion_response_v2``."""
+"""From a message of the API to a response."""
 
 from collections.abc import Mapping
 from typing import Any, Final

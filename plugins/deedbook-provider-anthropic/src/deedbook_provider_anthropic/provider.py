@@ -39,6 +39,8 @@ class Anthropic(HttpProvider):
         settings={**_SETTINGS, "properties": {**_SETTINGS["properties"], "effort": _EFFORT}},
         effects="read",
         interruptible=True,
+        files="host",
+        images=True,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:

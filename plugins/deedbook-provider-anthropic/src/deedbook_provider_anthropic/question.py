@@ -1,4 +1,4 @@
-"""From ``completion_request_v2`` to the body of a request to ``/v1/messages``."""
+"""From a request (``completion_request_v2``, or ``_v3`` with images) to the body of a request to ``/v1/messages``."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,6 +14,7 @@ from deedbook_provider_http.functions import (
     output_limit,
     parameters,
 )
+from deedbook_provider_http.images import message_parts
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import strictly
 
@@ -80,8 +81,15 @@ def _blocks(message: Object, names: Names, ids: Names, calls: Mapping[str, Objec
     as_it_was = restore_blocks(message, calls_made) if calls_made else None
     if as_it_was is not None:
         return as_it_was
-    text = [{"type": "text", "text": message["content"]}] if message["content"] else []
-    return [*text, *calls_made]
+    return [*message_parts(message["content"], _text, _image), *calls_made]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _image(media_type: str, data: str) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
 def _result(message: Object, ids: Names, calls: Mapping[str, Object]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from circuitbreaker import CircuitBreaker
 
 from deedbook import Ctx, Failed, HandlerSpec, Host, Object
 
+from . import escalation
 from .breakers import Breakers
+from .escalation import Escalation
 
 MOST_ATTEMPTS: Final = 10
 _LATE: Final = "TOOL_TIMEOUT"
@@ -51,6 +53,7 @@ SETTINGS: Final[Object] = {
             "additionalProperties": False,
             "description": "After so many failures in a row, a model is not asked for so many seconds.",
         },
+        "escalate": escalation.SETTINGS,
     },
     "additionalProperties": False,
 }
@@ -66,12 +69,14 @@ class Plan:
     longest_wait: float = 30.0
     failures: int = 5
     seconds: float = 60.0
+    escalate: Escalation = attrs.field(factory=Escalation)
 
     @classmethod
     def read(cls, given: Object) -> "Plan":
         """Return the settings of YAML, which fit `SETTINGS`."""
         own = {name: value for name, value in given.items() if name != "breaker"}
-        return cls(**{**own, "models": tuple(given["models"]), **given.get("breaker", {})})
+        rules = Escalation.read(given.get("escalate", ()), given["models"])
+        return cls(**{**own, "models": tuple(given["models"]), "escalate": rules, **given.get("breaker", {})})
 
     def wait(self, attempt: int, problem: Failed) -> float:
         """Return how long to wait after the failure of an attempt, counted from 0."""
@@ -86,11 +91,12 @@ class Fallback:
 
     An error that asking again can mend (`Failed.retryable`, or a call that was ended at its limit) is followed by
     another attempt, and then by the next model. Every other error ends the call: a refused key, a refused request or a
-    denial must not be hidden by another model's answer. The response counts no tokens; those of the attempts count.
+    denial must not be hidden by another model's answer. Rules of `escalate` choose a later model to begin
+    with, or after an answer. The response counts no tokens; those of the attempts count.
     """
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
-        settings=SETTINGS, effects="read", interruptible=True, files="none", tiers="/models"
+        settings=SETTINGS, effects="read", interruptible=True, files="none", tiers="/models", images=True
     )
 
     def __init__(self, settings: Object, host: Host) -> None:
@@ -98,14 +104,22 @@ class Fallback:
         self._breakers = host.share("deedbook-provider-fallback", Breakers)
 
     async def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
-        """Return the first answer; raises `Failed` if no model gives one."""
+        """Return the first answer that stands, or the last one; raises `Failed` if no model gives one."""
         asked = {name: value for name, value in request.items() if name != "model"}
-        course = Course()
-        for tier in self._plan.models:
-            response = await self._ask(tier, asked, ctx, course)
-            if response is not None:
-                return {**response, "usage": dict(_NO_USAGE)}
-        raise course.failure()
+        course, models = Course(), self._plan.models
+        at, response = self._plan.escalate.first(request), None
+        while at < len(models):
+            answer = await self._ask(models[at], asked, ctx, course)
+            at += 1
+            if answer is not None:
+                response = answer
+                to = self._plan.escalate.next(answer)
+                if to is None or to < at:
+                    break
+                at = to
+        if response is None:
+            raise course.failure()
+        return {**response, "usage": dict(_NO_USAGE)}
 
     async def _ask(self, tier: str, request: Object, ctx: Ctx, course: "Course") -> dict[str, Any] | None:
         """Ask one model, again where that can help; ``None`` if the next one is due. Raises `Failed`."""

@@ -1,4 +1,4 @@
-"""From an answer of the API to ``completion_response_v2``."""
+"""From an answer of the API to a response."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -13,7 +13,7 @@ from deedbook_provider_http.provider import vendor_sdk
 from .answer import read
 from .merged import MergedContent
 from .question import body
-from .signatures import decode_signatures
+from .signatures import decode_bytes
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,6 +35,8 @@ class Gemini(HttpProvider):
         settings=settings_schema(structured=("json_schema", "json_object", "none"), reserved=_RESERVED, temperature=2),
         effects="read",
         interruptible=True,
+        files="host",
+        images=True,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:
@@ -68,7 +70,7 @@ class Gemini(HttpProvider):
         asking = sdk.Client(vertexai=False, api_key="none", http_options=options).aio.models
         config = {**question.get("generationConfig", {}), "automaticFunctionCalling": {"disable": True}}
         config |= {name: question[name] for name in ("systemInstruction", "tools") if name in question}
-        asked = {"model": question["model"], "contents": decode_signatures(question["contents"]), "config": config}
+        asked = {"model": question["model"], "contents": decode_bytes(question["contents"]), "config": config}
         if self._settings.stream:
             async for _ in await asking.generate_content_stream(**asked):
                 pass

@@ -1,4 +1,4 @@
-"""From ``completion_request_v2`` to the body of a request to ``:generateContent``."""
+"""From a request (``completion_request_v2``, or ``_v3`` with images) to the body for ``:generateContent``."""
 
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from deedbook_provider_http.functions import (
     output_limit,
     parameters,
 )
+from deedbook_provider_http.images import message_parts
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import reduced
 
@@ -87,12 +88,20 @@ def _contents(request: Object, names: Names) -> list[dict[str, Any]]:
 def _parts(message: Object, names: Names, calls: dict[str, Object]) -> list[dict[str, Any]]:
     if message["role"] == "tool":
         return [_result(message, names, calls)]
-    text = [{"text": message["content"]}] if message["content"] else []
+    said = message_parts(message["content"], _text, _image)
     made = [_call(call, names) for call in message.get("tool_calls", ())]
     for part in made[1:]:  # of parallel calls, only the first one has to be signed
         if part.get("thoughtSignature") == signatures.FOREIGN:
             del part["thoughtSignature"]
-    return [*text, *made]
+    return [*said, *made]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"text": text}
+
+
+def _image(media_type: str, data: str) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": media_type, "data": data}}
 
 
 def _call(call: Object, names: Names) -> dict[str, Any]:

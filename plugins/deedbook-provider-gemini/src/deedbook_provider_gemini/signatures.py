@@ -30,12 +30,15 @@ def parse_id(call_id: str) -> tuple[str, str]:
     return front.partition(":")[2], signature
 
 
-def decode_signatures(contents: Iterable[Object]) -> list[dict[str, Any]]:
-    """Return *contents* as the SDK takes them: it encodes the bytes of a signature itself."""
+def decode_bytes(contents: Iterable[Object]) -> list[dict[str, Any]]:
+    """Return *contents* as the SDK takes them: it encodes the bytes of a signature, and of an image, itself."""
     return [{**content, "parts": [_decode_part(part) for part in content["parts"]]} for content in contents]
 
 
 def _decode_part(part: Object) -> dict[str, Any]:
+    if "inlineData" in part:
+        inline = part["inlineData"]
+        return {"inlineData": {**inline, "data": base64.b64decode(inline["data"])}}
     signature = part.get("thoughtSignature")
     if not signature:
         return dict(part)

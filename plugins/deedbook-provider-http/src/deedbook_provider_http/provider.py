@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from deedbook import Ctx, Failed, Host, Json, Object, Secret
 
 from .functions import names_of
+from .images import load_images
 from .names import Names
 from .reply import obj
 from .settings import Settings
@@ -39,7 +40,7 @@ class CallContext(Protocol):
 
 
 class HttpProvider(ABC):
-    """A model provider that asks an endpoint: ``completion_request_v2`` → ``completion_response_v2``.
+    """A model provider that asks an endpoint: ``completion_request_v2`` or ``_v3`` → a response of that version.
 
     A call sends one request and never a second one: the caller decides whether to ask again, by ``retryable`` and
     ``retry_after``.
@@ -59,6 +60,7 @@ class HttpProvider(ABC):
     def __init__(self, settings: Settings, host: Host) -> None:
         self._settings = settings
         self._schema_of = host.schema
+        self._host = host
         self._key = host.secret(settings.key) if settings.key else None
         self._headers: dict[str, str | Secret] = {
             name: host.secret(value["secret"]) if isinstance(value, Mapping) else value
@@ -77,7 +79,7 @@ class HttpProvider(ABC):
         """Send one request and return the response; raises `Trouble`, whose message holds no key."""
         try:
             names = names_of(request)
-            asked = self.question(request, names)
+            asked = self.question(load_images(request, self._host), names)
             document = await self._document(request, asked, ctx)
             return self.answer(document, request, names)
         except Trouble as trouble:

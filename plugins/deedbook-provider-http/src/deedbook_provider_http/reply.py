@@ -1,4 +1,4 @@
-"""The parts of ``completion_response_v2``; whatever is unclear is a `Trouble`, never a guess."""
+"""The parts of a response (``completion_response_v2``, ``_v3``); whatever is unclear is a `Trouble`, never a guess."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any, Final, NoReturn
 
 from deedbook import IntakeError, Object, parse
 
+from .images import estimated_bytes
 from .names import Names
 from .trouble import Trouble
 
@@ -29,7 +30,7 @@ def response(
         "finish_reason": reason,
         "usage": dict(usage),
         "model": model if isinstance(model, str) and model else request["model"],
-        "schema_version": "v2",
+        "schema_version": request["schema_version"],
     }
 
 
@@ -85,9 +86,9 @@ def usage_of(
     budgets bind where an endpoint does not count.
     """
     if read is None:
-        read = _estimate(*(message["content"] for message in request["messages"]))
+        read = _estimate(*(estimated_bytes(message["content"], _BYTES_PER_TOKEN) for message in request["messages"]))
     if written is None:
-        written = _estimate(text)
+        written = _estimate(len(text.encode()))
     cached = min(cached, read)
     usage: dict[str, Any] = {"input_tokens": read, "output_tokens": written}
     if prices is None:
@@ -113,9 +114,9 @@ def count(told: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _estimate(*texts: str) -> int:
-    """Return about how many tokens *texts* are."""
-    return -(-sum(len(text.encode()) for text in texts) // _BYTES_PER_TOKEN)
+def _estimate(*sizes: int) -> int:
+    """Return about how many tokens texts of these *sizes* in bytes are."""
+    return -(-sum(sizes) // _BYTES_PER_TOKEN)
 
 
 def obj(value: object, why: str) -> dict[str, Any]:

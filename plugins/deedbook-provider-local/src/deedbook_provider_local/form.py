@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -13,8 +14,12 @@ from .vocabulary import Vocabulary
 
 TEXT_LIMIT: Final = 240
 """The most characters of a text that the model writes into JSON."""
-LIST_LIMIT: Final = 3
+LIST_LIMIT: Final = 1
 """The most items of a list that the model writes into JSON."""
+COMPACT: Final[Mapping[str, Any]] = MappingProxyType(
+    {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+)
+"""How llguidance lets JSON be written: in one way only."""
 CALL: Final = "call"
 ARGS: Final = "args"
 ANSWER: Final = "answer"
@@ -44,8 +49,7 @@ class Form:
         if self.schema is None:
             return None
         matcher_type = library("llguidance").LLMatcher
-        compact = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        rules = matcher_type.grammar_from_json_schema(json.dumps(self.schema), overrides=compact)
+        rules = matcher_type.grammar_from_json_schema(json.dumps(self.schema), overrides=dict(COMPACT))
         matcher = matcher_type(vocabulary.grammars, rules, log_level=0)
         if matcher.is_error():
             raise Failed("PROVIDER_ERROR", f"the schema of the answer cannot be enforced: {matcher.get_error()}")

@@ -43,10 +43,13 @@ class Weights:
     def check(self, path: Path, tick: Callable[[], None]) -> None:
         """Compare the digest of the file with the known one; *tick* runs after every chunk. Raises `Failed`."""
         digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                tick()
+        try:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+                    tick()
+        except OSError as problem:
+            raise Failed("PROVIDER_ERROR", f"the weights {path} cannot be read: {problem.strerror}") from None
         if digest.hexdigest() != self.sha256:
             raise Failed(
                 "PROVIDER_ERROR",

@@ -40,6 +40,8 @@ class Ollama(HttpProvider):
         settings={**_SETTINGS, "properties": {**_SETTINGS["properties"], "options": _OPTIONS}},
         effects="read",
         interruptible=True,
+        files="host",
+        images=True,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:

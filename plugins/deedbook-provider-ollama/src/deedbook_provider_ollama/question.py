@@ -1,4 +1,4 @@
-"""From ``completion_request_v2`` to the body of a request to ``/api/chat``."""
+"""From a request (``completion_request_v2``, or ``_v3`` with images) to the body of a request to ``/api/chat``."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from deedbook_provider_http.functions import (
     form_in_words,
     output_limit,
 )
+from deedbook_provider_http.images import message_parts, text_parts
 from deedbook_provider_http.names import Names
 
 
@@ -45,7 +46,10 @@ def body(request: Object, settings: Settings, options: Object, schema_of: Schema
 
 
 def _message(message: Object, names: Names, calls: dict[str, Object]) -> dict[str, Any]:
-    said = {"role": message["role"], "content": message["content"]}
+    said = {"role": message["role"], "content": "\n\n".join(text_parts(message["content"]))}
+    if isinstance(message["content"], list):
+        sent = message_parts(message["content"], lambda _: None, lambda _, data: data)
+        return {**said, "images": [image for image in sent if image]}
     if message["role"] == "tool":
         call = answered(message, calls)
         return {**said, "tool_name": names.sent(call["name"]), "tool_call_id": call["id"]}

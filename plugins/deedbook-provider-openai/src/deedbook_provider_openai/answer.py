@@ -1,4 +1,4 @@
-"""From a ``chat.completion`` to ``completion_response_v2``."""
+"""From a ``chat.completion`` to a response."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -22,7 +22,7 @@ class OpenAI(HttpProvider):
     agent = "deedbook-provider-openai"
     hint = "structured, dialect and extra"
     last = b"[DONE]"
-    spec = HandlerSpec(settings=SETTINGS, effects="read", interruptible=True)
+    spec = HandlerSpec(settings=SETTINGS, effects="read", interruptible=True, files="host", images=True)
 
     def __init__(self, settings: Object, host: Host) -> None:
         self._own = OpenAISettings.read(settings)

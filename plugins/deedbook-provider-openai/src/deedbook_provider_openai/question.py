@@ -1,4 +1,4 @@
-"""From ``completion_request_v2`` to the body of a request to ``/chat/completions``."""
+"""From a request (``completion_request_v2``, or ``_v3`` with images) to the body for ``/chat/completions``."""
 
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from deedbook_provider_http.functions import (
     form_in_words,
     output_limit,
 )
+from deedbook_provider_http.images import message_parts
 from deedbook_provider_http.names import Names, plain
 from deedbook_provider_http.schemas import strictly
 
@@ -53,7 +54,22 @@ def _message(message: Object, names: Names, ids: Names) -> dict[str, Any]:
         return {"role": role, "tool_call_id": ids.sent(answered_id(message)), "content": content}
     if role == "assistant" and calls:
         return {"role": role, "content": content or None, "tool_calls": [_call(call, names, ids) for call in calls]}
+    if isinstance(content, list):
+        return {"role": role, "content": message_parts(content, _text, _image)}
     return {"role": role, "content": content}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _image(media_type: str, data: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(media_type, data)}}
+
+
+def data_url(media_type: str, data: str) -> str:
+    """Return an image, in base64, as a URL."""
+    return f"data:{media_type};base64,{data}"
 
 
 def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:

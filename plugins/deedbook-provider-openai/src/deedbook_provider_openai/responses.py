@@ -14,6 +14,7 @@ from deedbook_provider_http.functions import (
     output_limit,
     parameters,
 )
+from deedbook_provider_http.images import message_parts
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
     calls_of,
@@ -26,7 +27,7 @@ from deedbook_provider_http.reply import (
 )
 
 from .answer import read_usage
-from .question import form_of, ids_of
+from .question import data_url, form_of, ids_of
 from .settings import OpenAISettings
 
 _STOPPED: Final = {"max_output_tokens": "max_tokens", "content_filter": "safety"}
@@ -70,7 +71,10 @@ def _items(message: Object, names: Names, ids: Names) -> list[dict[str, Any]]:
     if message["role"] == "tool":
         result = {"type": "function_call_output", "call_id": ids.sent(answered_id(message))}
         return [{**result, "output": message["content"]}]
-    text = [{"role": message["role"], "content": message["content"]}] if message["content"] else []
+    content = message["content"]
+    if isinstance(content, list):
+        content = message_parts(content, _text, _image)
+    text = [{"role": message["role"], "content": content}] if content else []
     calls = [
         {
             "type": "function_call",
@@ -81,6 +85,14 @@ def _items(message: Object, names: Names, ids: Names) -> list[dict[str, Any]]:
         for call in message.get("tool_calls", ())
     ]
     return [*text, *calls]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
+
+
+def _image(media_type: str, data: str) -> dict[str, Any]:
+    return {"type": "input_image", "image_url": data_url(media_type, data), "detail": "auto"}
 
 
 def _tool(tool: Object, names: Names) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from deedbook import Failed, Json, Object
+from deedbook import Failed, Object
 
 from .completion import compact, response
 from .conversation import Conversation, Done
 from .rule import Fit, Rule, Step, fit
 from .template import references
+from .work import Work
 
 
 def lead(request: Object) -> dict[str, Any]:
@@ -18,38 +19,37 @@ def lead(request: Object) -> dict[str, Any]:
 
 
 def planner(request: Object) -> dict[str, Any]:
-    """``plan_v1``: the rule's steps as ``s1``, ``s2``, …; a step depends on those whose results it uses."""
+    """``plan_v1``: the rule's steps as ``s1``, ``s2``, …; a step depends on those whose results it uses.
+
+    A rule with an optional step makes a ``plan_v2``.
+    """
     found = fit(request.get("skill"), Conversation.of(request).request)
     steps = [_planned(found, number, step) for number, step in enumerate(found.rule.steps, 1)]
-    return _message(request, {"steps": steps, "risks": _risks(found.rule), "needs_advisor": False})
+    version = "v2" if any(step.optional for step in found.rule.steps) else "v1"
+    return _message(request, {"steps": steps, "risks": _risks(found.rule), "needs_advisor": False}, version)
 
 
 def worker(request: Object) -> dict[str, Any]:
-    """``worker_report_v1``, or the next tool call; after a tool's error, what was done until then."""
+    """``worker_report_v1``, or the next tool call; after the error of a required step, what was done until then."""
     told = Conversation.of(request)
     found = fit(request.get("skill"), told.request)
-    ids = _ids(told, found.rule)
-    failed = next((done for done in told.done if done.error is not None), None)
-    if failed:
-        return _partial(request, told, ids, failed)
-    at = len(told.done)
-    if at > len(ids):
-        raise Failed("PROVIDER_ERROR", f"{at} tool results for {len(ids)} steps")
-    results = [done.result for done in told.done]
-    if at == len(ids):
-        return _report(request, found.filling(results).text(found.rule.answer), ids, told.done)
-    call = _call(found, at + 1, results)
-    return response(request, tool_calls=[{"id": f"t{told.total + 1}", **call}])
+    work = Work.of(found, _ids(told, found.rule), told.done)
+    if work.call is not None:
+        return response(request, tool_calls=[{"id": f"t{told.total + 1}", **work.call}])
+    return _report(request, work.failure or work.answer(), work, told.done)
 
 
 def reviewer(request: Object) -> dict[str, Any]:
     """``review_result_v1``: every planned step reported as done, none invented, and an output that says something."""
     told = Conversation.of(request)
-    plan = [step["id"] for step in told.part("plan", "steps")["steps"]]
+    steps = told.part("plan", "steps")["steps"]
     report = told.part("report", "steps_completed")
+    skipped = [step["id"] for step in steps if step.get("optional") and step["id"] in report.get("steps_skipped", ())]
+    plan = [step["id"] for step in steps if step["id"] not in skipped]
     faults = _faults(plan, report["steps_completed"], str(report.get("output", "")))
     done = "The planned step is" if len(plan) == 1 else f"All {len(plan)} planned steps are"
-    feedback = " ".join(faults) or f"{done} reported as completed, and there is an output."
+    more = f" Optional steps without a result: {', '.join(skipped)}." if skipped else ""
+    feedback = " ".join(faults) or f"{done} reported as completed, and there is an output.{more}"
     return _message(request, {"verdict": "fail" if faults else "pass", "feedback": feedback})
 
 
@@ -65,14 +65,15 @@ def scaffolder(request: Object) -> dict[str, Any]:
     return _message(request, {"summary": summary, "created": [], "tool_calls_made": []})
 
 
-def _message(request: Object, body: dict[str, Any]) -> dict[str, Any]:
-    return response(request, text=compact({**body, "schema_version": "v1"}))
+def _message(request: Object, body: dict[str, Any], version: str = "v1") -> dict[str, Any]:
+    return response(request, text=compact({**body, "schema_version": version}))
 
 
 def _planned(found: Fit, number: int, step: Step) -> dict[str, Any]:
     needs = sorted({reference.step for reference in references(step.args) if reference.step})
     description = found.filling(step=number).text(step.description)
-    return {"id": f"s{number}", "description": description, "depends_on": [f"s{need}" for need in needs]}
+    planned = {"id": f"s{number}", "description": description, "depends_on": [f"s{need}" for need in needs]}
+    return {**planned, "optional": True} if step.optional else planned
 
 
 def _risks(rule: Rule) -> list[str]:
@@ -92,22 +93,10 @@ def _ids(told: Conversation, rule: Rule) -> list[str]:
     return ids
 
 
-def _call(found: Fit, number: int, results: list[Json]) -> dict[str, Any]:
-    step = found.rule.steps[number - 1]
-    return {"name": step.ability, "args": found.filling(results, number).fill(step.args)}
-
-
-def _partial(request: Object, told: Conversation, ids: list[str], failed: Done) -> dict[str, Any]:
-    at = told.done.index(failed)
-    error = failed.error or {}
-    completed = ", ".join(ids[:at]) or "none"
-    output = f"Step {ids[at]} ({failed.ability}) failed with {error['code']}: {error['message']}"
-    return _report(request, f"{output}\nSteps completed before it: {completed}.", ids[:at], told.done)
-
-
-def _report(request: Object, output: str, completed: list[str], done: tuple[Done, ...]) -> dict[str, Any]:
+def _report(request: Object, output: str, work: Work, done: tuple[Done, ...]) -> dict[str, Any]:
     made = [f"{call.ability}:{call.id}" for call in done]
-    return _message(request, {"output": output, "steps_completed": completed, "tool_calls_made": made})
+    body = {"output": output, "steps_completed": work.completed, "tool_calls_made": made}
+    return _message(request, {**body, "steps_skipped": list(work.skipped)} if work.skipped else body)
 
 
 def _faults(plan: list[str], completed: list[Any], output: str) -> list[str]:

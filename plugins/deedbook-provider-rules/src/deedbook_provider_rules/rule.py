@@ -5,7 +5,7 @@ Skills may come from anybody, so patterns are RE2: linear time, no backreference
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 import re2
@@ -21,21 +21,28 @@ MAX_PATTERN: Final = 1000
 
 @attrs.frozen
 class Step:
-    """One call of an ability; *args* and *description* are templates."""
+    """One call of an ability; *args* and *description* are templates.
+
+    An *optional* step may fail, or lack a value for its arguments: then its result is ``{"error": {code, message}}``.
+    """
 
     ability: str
     args: dict[str, Json]
     description: str
+    optional: bool = False
 
 
 @attrs.frozen
 class Rule:
-    """What is done when a request fits *pattern*. *place* names rule and skill, for messages."""
+    """What is done when a request fits *pattern*. *place* names rule and skill, for messages.
+
+    *answer* has the paragraphs of the answer, which are templates.
+    """
 
     place: str
     pattern: Any
     steps: tuple[Step, ...]
-    answer: str
+    answer: tuple[str, ...]
 
     def match(self, request: str) -> "Fit | None":
         """Return how *request* fits, or ``None``."""
@@ -106,36 +113,49 @@ def _within(body: object, said: str) -> str:
 
 
 def _rule(body: object, place: str) -> Rule:
-    told = _fields(body, place, {"pattern": str, "steps": list, "answer": str}, {})
+    told = _fields(body, place, {"pattern": str, "steps": list, "answer": (str, list)}, {})
     pattern = _pattern(told["pattern"], place)
     if not 1 <= len(told["steps"]) <= MAX_STEPS:
         raise _wrong(place, f"1 to {MAX_STEPS} steps are needed")
     steps = tuple(_step(item, f"{place}: step s{number}") for number, item in enumerate(told["steps"], 1))
-    rule = Rule(place, pattern, steps, told["answer"])
+    rule = Rule(place, pattern, steps, _paragraphs(told["answer"], place))
     _check_references(rule)
     return rule
 
 
 def _step(body: object, place: str) -> Step:
-    told = _fields(body, place, {"ability": str}, {"args": dict, "description": str})
-    return Step(told["ability"], told.get("args", {}), told.get("description", f"Use {told['ability']}"))
+    told = _fields(body, place, {"ability": str}, {"args": dict, "description": str, "optional": bool})
+    description = told.get("description", f"Use {told['ability']}")
+    return Step(told["ability"], told.get("args", {}), description, told.get("optional", False))
 
 
-def _fields(body: object, place: str, needed: Mapping[str, type], more: Mapping[str, type]) -> dict[str, Any]:
+def _paragraphs(answer: str | list[Any], place: str) -> tuple[str, ...]:
+    texts = [answer] if isinstance(answer, str) else answer
+    if not texts or not all(isinstance(each, str) for each in texts):
+        raise _wrong(place, "answer has to be a text, or a list of texts with at least one")
+    return tuple(texts)
+
+
+_Kinds: TypeAlias = Mapping[str, type | tuple[type, ...]]
+
+
+def _fields(body: object, place: str, needed: _Kinds, more: _Kinds) -> dict[str, Any]:
     known = {**needed, **more}
     if not isinstance(body, dict):
         raise _wrong(place, f"a mapping with {', '.join(known)} is needed")
     for key, value in body.items():
         if key not in known:
             raise _wrong(place, f"{key!r} is not known; known are {', '.join(known)}")
-        if not isinstance(value, known[key]):
-            raise _wrong(place, f"{key} has to be a {_YAML_NAMES[known[key]]}")
+        wanted = known[key]
+        if not isinstance(value, wanted):
+            kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+            raise _wrong(place, f"{key} has to be a {' or a '.join(_YAML_NAMES[kind] for kind in kinds)}")
     if absent := [key for key in needed if key not in body]:
         raise _wrong(place, f"{', '.join(absent)} is missing")
     return cast("dict[str, Any]", body)
 
 
-_YAML_NAMES: Final[Mapping[type, str]] = {str: "text", list: "list", dict: "mapping"}
+_YAML_NAMES: Final[Mapping[type, str]] = {str: "text", list: "list", dict: "mapping", bool: "boolean"}
 
 
 def _pattern(text: str, place: str) -> Any:
@@ -156,7 +176,7 @@ def _check_references(rule: Rule) -> None:
         place = f"{rule.place}: step s{number}"
         _check(references(step.args), rule, number, place)
         _check(references(step.description), rule, 1, f"{place}: description")
-    _check(references(rule.answer), rule, len(rule.steps) + 1, f"{rule.place}: answer")
+    _check(references(list(rule.answer)), rule, len(rule.steps) + 1, f"{rule.place}: answer")
 
 
 def _check(found: Iterator[Reference], rule: Rule, before: int, place: str) -> None:

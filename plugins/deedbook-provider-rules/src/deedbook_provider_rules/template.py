@@ -77,6 +77,14 @@ class Filling:
         """Return *template* as text, even if it is exactly one placeholder."""
         return _PLACEHOLDER.sub(self._written, template)
 
+    def has_value(self, reference: Reference) -> bool:
+        """Return whether *reference* has a value."""
+        try:
+            self._value(reference)
+        except Failed:
+            return False
+        return True
+
     def _string(self, template: str) -> Json:
         whole = _PLACEHOLDER.fullmatch(template)
         if whole is None or whole[1] is None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path
@@ -74,6 +75,34 @@ def user(text: str = "Hi", **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], **more}
 
 
+IMAGES: Final = {
+    "red.png": bytes.fromhex(
+        "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100"
+        "c9fe92ef0000000049454e44ae426082"
+    ),
+    "red.gif": bytes.fromhex("47494638396101000100800000ff0000ffffff2c00000000010001000002024401003b"),
+}
+"""Images of one red pixel."""
+
+
+def image_of(folder: Path, name: str) -> dict[str, Any]:
+    """Write one of `IMAGES` into a workspace, and return it as a part of a request."""
+    (folder / name).write_bytes(IMAGES[name])
+    return image_part(name, IMAGES[name])
+
+
+def image_part(path: str, data: bytes) -> dict[str, Any]:
+    """Return the image with the content *data* as a part of a request; its name tells the media type."""
+    media_type = f"image/{path.rpartition('.')[2]}"
+    return {"type": "image", "media_type": media_type, "path": path, "sha256": sha256(data).hexdigest()}
+
+
+def with_images(text: str, images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a request with one message of a user, who shows *images*."""
+    content = [{"type": "text", "text": text}, *images]
+    return {"messages": [{"role": "user", "content": content}], "schema_version": "v3"}
+
+
 class HostedProviderContract(ProviderContract):
     """The contract of a provider for a vendor's protocol: what it sends, reads, shows, refuses and never says.
 
@@ -125,9 +154,10 @@ class HostedProviderContract(ProviderContract):
         def asked(request: Any = "Hi", ctx: WatchedCall | None = None, **settings: Any) -> dict[str, Any]:
             told = request if isinstance(request, dict) else user(request)
             full = {"model": self.model, "schema_version": "v2", **told}
-            assert kernel_schemas.validator("completion_request_v2").violations(full) == ()
+            version = full["schema_version"]
+            assert kernel_schemas.validator(f"completion_request_{version}").violations(full) == ()
             made: dict[str, Any] = asyncio.run(provider(**settings)(full, ctx or WatchedCall()))
-            assert kernel_schemas.validator("completion_response_v2").violations(made) == ()
+            assert kernel_schemas.validator(f"completion_response_{version}").violations(made) == ()
             assert _plain(made), "an object of the SDK has left the provider"
             return made
 
@@ -307,6 +337,44 @@ class HostedProviderContract(ProviderContract):
         """Budgets bind all the same: one token for four bytes."""
         endpoint.plays(self.protocol.answer("12345", usage=self.protocol.usage(None, None)))
         assert respond("123456789")["usage"] == {"input_tokens": 3, "output_tokens": 2}
+
+    # --- images -------------------------------------------------------------------------------------------------------
+
+    def test_sends_images_of_the_workspace(self, endpoint: Endpoint, respond: Ask, tmp_path: Path) -> None:
+        """Beside the text, in their order, with their media type; the answer has the request's version."""
+        endpoint.plays(self.protocol.answer("Two."))
+        images = [image_of(tmp_path, name) for name in IMAGES]
+        made = respond(with_images("How many?", images))
+        assert made == self.expected(text="Two.", schema_version="v3")
+        sent = [("image", image["media_type"], image["sha256"]) for image in images]
+        assert self.read_back(endpoint).said == [("user", "How many?"), *sent]
+
+    def test_refuses_an_image_that_has_changed_or_is_gone(
+        self, endpoint: Endpoint, failed: Callable[..., Failed], tmp_path: Path
+    ) -> None:
+        """What the ledger names is what is sent, or nothing; no file outside the workspace is read."""
+        image = image_of(tmp_path, "red.png")
+        asked = with_images("What is it?", [image])
+        (tmp_path / "red.png").write_bytes(IMAGES["red.gif"])
+        assert "the image red.png has changed since it was given" in str(failed(asked))
+        disguised = {**image_part("red.png", IMAGES["red.gif"]), "media_type": "image/png"}
+        assert "the image red.png is not image/png" in str(failed(with_images("What is it?", [disguised])))
+        (tmp_path / "red.png").write_bytes(bytes(5 * 1024 * 1024 + 1))
+        assert "the image red.png has more than 5242880 bytes" in str(failed(asked))
+        (tmp_path / "red.png").unlink()
+        assert "the image red.png cannot be read" in str(failed(asked))
+        for path in ("../red.png", "/etc/hostname"):
+            outside = {**image, "path": path}
+            assert f"the image {path} cannot be read" in str(failed(with_images("And this?", [outside])))
+        assert endpoint.bodies == []
+
+    def test_estimates_images_where_the_endpoint_does_not_count(
+        self, endpoint: Endpoint, respond: Ask, tmp_path: Path
+    ) -> None:
+        """Budgets bind for images too."""
+        endpoint.plays(self.protocol.answer("12345", usage=self.protocol.usage(None, None)))
+        asked = with_images("123456789", [image_of(tmp_path, "red.png")])
+        assert respond(asked)["usage"] == {"input_tokens": 1603, "output_tokens": 2}
 
     # --- streams ------------------------------------------------------------------------------------------------------
 

@@ -290,7 +290,10 @@ def _split(more: Mapping[str, Any], names: frozenset[str]) -> tuple[dict[str, An
 
 def _spec(more: Mapping[str, Any]) -> tuple[HandlerSpec, dict[str, Any]]:
     mine, rest = _split(
-        more, frozenset({"settings", "takes", "gives", "effects", "interruptible", "reconciles", "records", "files"})
+        more,
+        frozenset(
+            {"settings", "takes", "gives", "effects", "interruptible", "reconciles", "records", "files", "images"}
+        ),
     )
     return HandlerSpec(**{"effects": "none", "takes": _ANYTHING, "gives": _ANYTHING, **mine}), rest
 

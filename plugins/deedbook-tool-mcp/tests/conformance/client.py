@@ -44,7 +44,7 @@ def main():
             write_listing(folder, listing)
         abilities = load_workspace(root).abilities
         with open_kernel(root) as kernel:
-            session = kernel.session("conformance")
+            session = kernel.session()
             ended = [session.call(name, fitting(ability.schema_in)) for name, ability in sorted(abilities.items())]
             session.end(ok=True, reason="the scenario is over")
     for each in ended:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest
+from .protocol import Call, Protocol, ReceivedRequest, received_image
 
 
 class OllamaChat(Protocol):
@@ -44,6 +44,7 @@ class OllamaChat(Protocol):
                 said.append(("result", message["tool_name"], json.loads(message["content"])))
             else:
                 said += [(message["role"], message["content"])] if message["content"] else []
+                said += map(received_image, message.get("images", ()))
                 functions = [call["function"] for call in message.get("tool_calls", ())]
                 said += [("call", each["name"], each["arguments"]) for each in functions]
         options = body.get("options", {})

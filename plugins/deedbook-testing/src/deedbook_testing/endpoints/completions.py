@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, sse
+from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
 
 
 class ChatCompletions(Protocol):
@@ -41,7 +41,7 @@ class ChatCompletions(Protocol):
             if message["role"] == "tool":
                 said.append(("result", names[message["tool_call_id"]], json.loads(message["content"])))
             elif message["role"] != "system":
-                said += [(message["role"], message["content"])] if message["content"] else []
+                said += _said(message)
                 for call in message.get("tool_calls", ()):
                     names[call["id"]] = call["function"]["name"]
                     said.append(("call", call["function"]["name"], json.loads(call["function"]["arguments"])))
@@ -88,6 +88,13 @@ class ChatCompletions(Protocol):
     def usage(self, read: Any, written: Any) -> Any:
         """Return counts of tokens."""
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": 21}
+
+
+def _said(message: Any) -> list[tuple[Any, ...]]:
+    role, content = message["role"], message["content"]
+    if not isinstance(content, list):
+        return [(role, content)] if content else []
+    return [image_in(part["image_url"]["url"]) if "image_url" in part else (role, part["text"]) for part in content]
 
 
 def _end(calls: Sequence[Call]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from .protocol import Call, Protocol, ReceivedRequest, sse
+from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
 
 SIGNATURE: Final = base64.b64encode(b"what the model thought>>>???").decode()
 """The signature of the first call of an answer; its bytes differ between the two alphabets of base64."""
@@ -56,6 +56,10 @@ class GenerateContent(Protocol):
             for part in turn["parts"]:
                 if "text" in part:
                     said.append((role, part["text"]))
+                elif "inlineData" in part:
+                    inline = part["inlineData"]
+                    media_type = inline.get("mimeType", inline.get("mime_type"))
+                    said.append(image_in(f"data:{media_type};base64,{inline['data']}"))
                 elif "functionCall" in part:
                     said.append(("call", part["functionCall"]["name"], part["functionCall"]["args"]))
                 else:

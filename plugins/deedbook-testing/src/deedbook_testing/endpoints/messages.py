@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, sse
+from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
 
 
 class Messages(Protocol):
@@ -49,6 +49,9 @@ class Messages(Protocol):
                     continue
                 if block["type"] == "text":
                     said.append((turn["role"], block["text"]))
+                elif block["type"] == "image":
+                    source = block["source"]
+                    said.append(image_in(f"data:{source['media_type']};base64,{source['data']}"))
                 elif block["type"] == "tool_use":
                     names[block["id"]] = block["name"]
                     said.append(("call", block["name"], block["input"]))

@@ -1,9 +1,11 @@
 """What the tests of providers need to know of a vendor's protocol, in the words of Deedbook."""
 
+import base64
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,13 +16,15 @@ from .server import Action, document, stream
 
 Call = tuple[str, Mapping[str, Any]]
 """A tool and its arguments."""
+_IMAGES = {b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
 
 
 @attrs.frozen(kw_only=True)
 class ReceivedRequest:
-    """A request in the words of ``completion_request_v2``, read back from what a vendor would get.
+    """A request in the words of ``completion_request_v3``, read back from what a vendor would get.
 
-    *said* are ``(role, text)``, ``("call", name, arguments)`` and ``("result", name, value)``, in their order.
+    *said* are ``(role, text)``, ``("image", media type, SHA-256)``, ``("call", name, arguments)`` and ``("result",
+    name, value)``, in their order.
     """
 
     model: str
@@ -105,6 +109,21 @@ class Protocol(ABC):
     def refusal(self, message: str, status: int, headers: Mapping[str, str] | None = None) -> Action:
         """Return the action that refuses a request."""
         return document(self.error(message, status), status=status, headers=headers)
+
+
+def received_image(data: str) -> tuple[str, str, str]:
+    """Return what `ReceivedRequest.said` has of an image in base64, of either alphabet, by what the bytes are."""
+    raw = base64.b64decode(data.replace("-", "+").replace("_", "/"), validate=True)
+    kind = next(kind for begin, kind in _IMAGES.items() if raw.startswith(begin))
+    return "image", kind, sha256(raw).hexdigest()
+
+
+def image_in(url: str) -> tuple[str, str, str]:
+    """Return what `ReceivedRequest.said` has of an image in a ``data:`` URL."""
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    said = received_image(data)
+    assert said[1] == kind, f"the URL says {kind}, the image is {said[1]}"
+    return said
 
 
 def sse(data: Any, event: str = "") -> bytes:

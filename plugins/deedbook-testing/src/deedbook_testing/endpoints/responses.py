@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, sse
+from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
 
 
 class Responses(Protocol):
@@ -39,7 +39,7 @@ class Responses(Protocol):
                 case "function_call_output":
                     said.append(("result", names[item["call_id"]], json.loads(item["output"])))
                 case _:
-                    said.append((item["role"], item["content"]))
+                    said += _said(item)
         return ReceivedRequest(
             model=body["model"],
             system=body.get("instructions", ""),
@@ -103,6 +103,13 @@ class Responses(Protocol):
         """Return counts of tokens."""
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         return {"input_tokens": read, "output_tokens": written, "total_tokens": 21, **details}
+
+
+def _said(item: Any) -> list[tuple[Any, ...]]:
+    role, content = item["role"], item["content"]
+    if isinstance(content, str):
+        return [(role, content)]
+    return [image_in(part["image_url"]) if "image_url" in part else (role, part["text"]) for part in content]
 
 
 def _call(number: int, call: Call) -> dict[str, Any]:
