@@ -81,6 +81,13 @@ def tree(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def trees_of_this_file():
+    """Let the syntax trees go after the last test here: the garbage collector would look at them in all others."""
+    yield
+    tree.cache_clear()
+
+
 @cache
 def imported(path, package):
     """Return the absolute names of all modules that *path* imports, wherever in the file, also for types only.

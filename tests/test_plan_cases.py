@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,13 @@ ROWS = [row for rows in SECTIONS.values() for row in rows]
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees_of_this_file() -> Iterator[None]:
+    """Let the syntax trees go after the last test here: the garbage collector would look at them in all others."""
+    yield
+    parsed.cache_clear()
 
 
 def functions(node: ast.Module | ast.ClassDef) -> set[str]:

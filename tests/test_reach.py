@@ -4,6 +4,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
+import pytest
 from cases import for_each
 
 import deedbook
@@ -32,6 +33,13 @@ def every_module():
 def modules():
     """Return those that must not reach out: all but the attacks."""
     return {name: tree for name, tree in every_module().items() if not name.startswith(ATTACKS)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees_of_this_file():
+    """Let the syntax trees go after the last test here: the garbage collector would look at them in all others."""
+    yield
+    modules.cache_clear()
 
 
 @cache

@@ -34,7 +34,6 @@ MAX_UNFOLDED: Final = 20_000
 MAX_VIOLATIONS: Final = 50
 _MOST_LOOKS: Final = 2_000
 _MOST_BYTES: Final = 64 * 1024 * 1024
-_MOST_LINTED: Final = 256
 _MASK: Final = "the value"
 _LONGEST: Final = 400
 _PHRASES: Final = MappingProxyType(
@@ -85,21 +84,20 @@ def lint(schema: Any) -> tuple[Violation, ...]:
     return _faults(encoded)
 
 
-@lru_cache(maxsize=_MOST_LINTED)
+@lru_cache(maxsize=256)
 def _faults(encoded: bytes) -> tuple[Violation, ...]:
     """Lint a schema once: a process meets that of a plugin or an ability at each place that names it."""
-    schema = canonical.decode(encoded)
-    return tuple(problems(schema)) or tuple(_endless(schema))
-
-
-def _endless(schema: Any) -> Iterator[Violation]:
     from .schema_cost import SchemaCost
 
+    schema = canonical.decode(encoded)
+    if found := tuple(problems(schema)):
+        return found
     cost = SchemaCost(schema)
     if cost.circular():
-        yield violation((), "a reference leads back to itself without going into the value")
-    elif cost.unfolded() > MAX_UNFOLDED:
-        yield violation((), f"its definitions, each use counted, are more than {MAX_UNFOLDED} schemas; use fewer")
+        return (violation((), "a reference leads back to itself without going into the value"),)
+    if cost.unfolded() <= MAX_UNFOLDED:
+        return ()
+    return (violation((), f"its definitions, each use counted, are more than {MAX_UNFOLDED} schemas; use fewer"),)
 
 
 def foreign(schema: Any, *, place: str) -> Validator:
@@ -126,9 +124,10 @@ class Schemas:
         self._interpreted: dict[str, Validator] = {}
 
     @classmethod
+    @cache
     def load(cls, folder: Path) -> "Schemas":
         """Return every ``<id>.json`` in *folder*, read once in a process: released schemas do not change."""
-        return _loaded(folder)
+        return cls({path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))})
 
     def ids(self) -> tuple[str, ...]:
         """Return every id, sorted."""
@@ -156,11 +155,6 @@ class Schemas:
             made = foreign(self.document(schema_id), place=schema_id)
             found = self._interpreted.setdefault(schema_id, made)
         return found
-
-
-@cache
-def _loaded(folder: Path) -> Schemas:
-    return Schemas({path.stem: json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))})
 
 
 def data_folder(name: str) -> Path:
