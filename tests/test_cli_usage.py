@@ -61,7 +61,7 @@ WRONG = [
     (["export", "nothere"], "there is no session 'nothere'"),
     (["export", "nothere", "--as", "seed-003"], "'seed-003' is not one of 'seed-002', 'cloudevents'"),
     (["-C", "/", "abilities"], "no folder .system/ in / or any folder above it"),
-    (["-C", "/nowhere/at/all", "run", "hello"], "no folder .system/"),
+    (["-C", "/nowhere/at/all", "run", "hello"], "there is no folder /nowhere/at/all"),
 ]
 
 

@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from deedbook import Branch, Err, Failed, Limits, Ok
 from deedbook_flow_runcontext.images import find_images
 from deedbook_testing.endpoints import Endpoint, OllamaChat
-from deedbook_testing.hosted import IMAGES, image_of, image_part, with_images
+from deedbook_testing.images import IMAGES, image_of, image_part, with_images
 
 PROTOCOL = OllamaChat()
 RED = image_part("red.png", IMAGES["red.png"])

@@ -131,7 +131,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "APPROVAL_OWN_REQUEST": Code("approval", 3, "a person may not answer their own request"),
         "APPROVAL_EXPIRED": Code("approval", 3, "the request was not answered, or not performed, in time"),
         "APPROVAL_ANSWERED": Code("approval", 1, "the request was answered already"),
-        "APPROVAL_WITHDRAWN": Code("approval", 1, "who asked has withdrawn the request"),
+        "APPROVAL_WITHDRAWN": Code("approval", 3, "the request was withdrawn: by who asked, or by a freeze"),
         "APPROVAL_USED": Code("approval", 1, "the approved call was performed, or begun, already"),
         "APPROVAL_NOT_GRANTED": Code("approval", 3, "the request is not approved"),
         "APPROVAL_REFUSED": Code("approval", 3, "a person refused the call"),

@@ -75,11 +75,11 @@ class Journal:
 
         On `LedgerError` the file is unchanged, or broken for good.
         """
-        if is_replaced(self.fd):
-            self.give_up("its file was removed")
-        if self.fault:
-            self._refuse(self.fault)
+        self.check()
         try:
+            if is_replaced(self.fd):
+                self.give_up("its file was removed")
+                self.check()
             done = os.write(self.fd, data)
             if done != len(data):
                 _write_all(self.fd, memoryview(data)[done:])
@@ -88,6 +88,8 @@ class Journal:
             self._cut_back()
             why = f"not recorded ({problem.strerror or problem}); the ledger is unchanged, so try again later"
             raise LedgerError(fault("LEDGER_BROKEN", why, retryable=True, place=self.place)) from problem
+        except LedgerError:
+            raise
         except BaseException:
             self._cut_back()
             raise

@@ -13,7 +13,7 @@ from deedbook.format.schema import Schemas, Validator, Violation
 FIRST: Final = "v1"
 CURRENT: Final = "v2"
 WITH_IMAGES: Final = "v3"
-_NO_IMAGES: Final = "its provider takes no images; docs/models.md lists those that do"
+_NO_IMAGES: Final = "its provider takes no images"
 
 
 class Completion:

@@ -36,13 +36,12 @@ def find_workspace(start: Path) -> Path:
     Raises `SourceError` (``WORKSPACE_NOT_FOUND``).
     """
     here = start.resolve()
-    for folder in (here, *here.parents):
+    is_there = here.exists()
+    for folder in (here, *here.parents) if is_there else ():
         if _is_folder(folder / SYSTEM):
             return folder
-    message = (
-        f"no folder {SYSTEM}/ in {here} or any folder above it. "
-        f"Go to a folder of a workspace, or create one with: deedbook init"
-    )
+    problem = f"no folder {SYSTEM}/ in {here} or any folder above it" if is_there else f"there is no folder {here}"
+    message = f"{problem}. Go to a folder of a workspace, or create one with: deedbook init"
     raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
 
 

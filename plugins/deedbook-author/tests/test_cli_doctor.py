@@ -231,7 +231,7 @@ def test_commands_and_names_are_completed(place):
     assert complete(place, "call", "ech") == {"echo"}
     assert complete(place, "replay", session[:5]) == {session}
     assert complete(place, "tree", "la") == {"last"}
-    assert complete(place, "run", "--profile", "lo") == {"local"}
+    assert complete(place, "run", "--profile", "lo") == {"local", "local-model"}
 
 
 def test_completion_in_a_broken_workspace_offers_nothing_and_says_nothing(place):

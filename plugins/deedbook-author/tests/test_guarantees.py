@@ -273,9 +273,12 @@ def test_original_that_changes_meanwhile_is_an_alarm(tmp_path, monkeypatch):
 def test_workspace_that_does_not_open_is_one_error_with_its_place(tmp_path):
     place = starter(tmp_path / "workspace")
     place.write(".system/hooks/one.yaml", "id: [\n")
-    ran = place.here("doctor", "--guarantees", status=1)
+    old = tmp_path / "junit.xml"
+    old.write_text("<testsuite failures='0'/>")
+    ran = place.here("doctor", "--guarantees", "--junit", str(old), status=1)
     assert ran.out == ""
     assert ran.err.startswith("error: .system/hooks/one.yaml:2:1: ")
+    assert not old.exists(), "the report of an earlier examination would be taken for this one's"
 
 
 def test_missing_plugin_is_one_error_that_names_it(tmp_path):

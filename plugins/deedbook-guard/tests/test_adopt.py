@@ -210,6 +210,7 @@ def test_policy_of_the_same_name_is_kept(place):
         ("guard('other')", ["toolkit", "app:agent"], "guard() for other, shop; name the program"),
         ("", ["toolkit", "app:agent", "--as", "a/b"], "letters, digits"),
         ("governed.call('find', {}, print); late = agent", ["toolkit", "app:late"], "acts while"),
+        ("governed.call('find', {}, print); late = agent", ["toolkit", "app:late"], "has no attribute 'late'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_error(place, program, args, why):

@@ -12,7 +12,7 @@ from persons import approving
 
 from deedbook.call.handlers import Outcome
 from deedbook.contract import ask
-from deedbook.format.errors import BindingError, Err, LedgerError, Ok
+from deedbook.format.errors import BindingError, DeedbookError, Err, LedgerError, Ok
 from deedbook.format.reader import read
 from deedbook_guard import CallDenied, guard
 from deedbook_operate.freezes import Freeze, FreezeInvalid, FreezeState
@@ -169,6 +169,12 @@ def test_freezes_of_two_targets_are_lifted_one_by_one(frozen):
         assert status(frozen).freezes == (second,)
         assert thaw(frozen) == [second]
         assert thaw(frozen) == ()
+
+
+def test_person_who_is_not_declared_cannot_freeze(frozen):
+    with pytest.raises(DeedbookError, match="no principal 'bob' is declared"):
+        freeze(frozen, who="bob")
+    assert status(frozen).freezes == ()
 
 
 def test_same_target_twice_keeps_the_first_freeze(frozen):

@@ -173,7 +173,7 @@ def documented():
     page = Path(__file__).parents[3] / "docs/models.md"
     for block in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         shown = YAML(typ="safe", pure=True).load(block)
-        yield from ((name, shown) for name in shown["profiles"])
+        yield from ((name, shown) for name in shown.get("profiles", ()))
 
 
 SHOWN = list(documented())

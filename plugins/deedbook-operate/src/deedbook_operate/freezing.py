@@ -204,6 +204,8 @@ class Freezer:
         """Return the principal that acts, and its key where approvers have keys; raises `DeedbookError`."""
         known = approvers(self.principals)
         if not known:
+            if who is not None and who not in self.principals:
+                _refuse(f"no principal {who!r} is declared{suggest(who, self.principals)}")
             return who or LOCAL.id, None
         ring = KeyRing.of(os.environ)
         by = who or choose_approver(known, ring)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path
@@ -22,6 +21,7 @@ from .acting import ProviderContract
 from .endpoints import Action, Endpoint, Handler, Protocol, ReceivedRequest
 from .endpoints.server import FOREVER, cut_short, document, hang, stream
 from .examples import Example
+from .images import IMAGES, image_of, image_part, with_images
 from .imports import modules_after
 from .lab import Lab
 
@@ -73,34 +73,6 @@ def is_installed(module: str) -> bool:
 def user(text: str = "Hi", **more: Any) -> dict[str, Any]:
     """Return a request with one message of a user."""
     return {"messages": [{"role": "user", "content": text}], **more}
-
-
-IMAGES: Final = {
-    "red.png": bytes.fromhex(
-        "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100"
-        "c9fe92ef0000000049454e44ae426082"
-    ),
-    "red.gif": bytes.fromhex("47494638396101000100800000ff0000ffffff2c00000000010001000002024401003b"),
-}
-"""Images of one red pixel."""
-
-
-def image_of(folder: Path, name: str) -> dict[str, Any]:
-    """Write one of `IMAGES` into a workspace, and return it as a part of a request."""
-    (folder / name).write_bytes(IMAGES[name])
-    return image_part(name, IMAGES[name])
-
-
-def image_part(path: str, data: bytes) -> dict[str, Any]:
-    """Return the image with the content *data* as a part of a request; its name tells the media type."""
-    media_type = f"image/{path.rpartition('.')[2]}"
-    return {"type": "image", "media_type": media_type, "path": path, "sha256": sha256(data).hexdigest()}
-
-
-def with_images(text: str, images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a request with one message of a user, who shows *images*."""
-    content = [{"type": "text", "text": text}, *images]
-    return {"messages": [{"role": "user", "content": content}], "schema_version": "v3"}
 
 
 class HostedProviderContract(ProviderContract):

@@ -84,6 +84,8 @@ def _try_guarantees(options: GlobalOptions, junit: Path | None) -> int:
     from deedbook_author.guarantees.isolation import examine_apart
     from deedbook_author.guarantees.report import format_junit
 
+    if junit:
+        junit.unlink(missing_ok=True)  # no old report stays, if the examination cannot be made
     examination = examine_apart(find_workspace(Path(options.workspace)))
     if junit:
         with Folder.at(junit.parent) as folder:

@@ -77,7 +77,9 @@ def import_program(target: str, folder: Path) -> Program:
             agent = value() if path.endswith("()") else value
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever the program raises is shown
             cause = found.stopped or problem
-            raise BindingError(fault("USAGE", f"{target}: {describe(cause)}", place=_place(cause, folder))) from cause
+            missing = f"{problem}; " if found.stopped is not None and isinstance(problem, AttributeError) else ""
+            why = f"{target}: {missing}{describe(cause)}"
+            raise BindingError(fault("USAGE", why, place=_place(cause, folder))) from cause
     return Program(agent, tuple(dict.fromkeys(found.guards)))
 
 

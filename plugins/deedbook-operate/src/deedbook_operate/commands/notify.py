@@ -48,7 +48,13 @@ def run(options: GlobalOptions, *, once: bool) -> int:
     with Folder.at(workspace.state, create=True) as state:
         if not once:
             message(f"telling {', '.join(targets)}; end with Ctrl-C")
-        sent = Runner(state, workspace.root.name or "/", targets, report).run(once=once)
+        runner = Runner(state, workspace.root.name or "/", targets, report)
+        try:
+            sent = runner.run(once=once)
+        except KeyboardInterrupt:
+            if once:
+                raise
+            return 0  # Ctrl-C and SIGTERM are how it ends
     for name, count in sent.items():
         if count >= 0:
             message(f"target {name}: {count} {'message' if count == 1 else 'messages'} sent")
