@@ -583,8 +583,7 @@ def refuse_platform() -> None:
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        why = f"{name}={value!r} is none of {', '.join(choices)}{suggest(str(value), choices)}"
-        raise BindingError(fault("USAGE", why))
+        raise BindingError(fault("USAGE", f"{name}={value!r} is none of {', '.join(choices)}{suggest(value, choices)}"))
 
 
 def _who(principal: Principal | Client) -> Principal:
