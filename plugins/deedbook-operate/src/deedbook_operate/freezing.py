@@ -46,7 +46,7 @@ from .freezes import MAX_FREEZES, MAX_REASON, Freeze, FreezeInvalid, FreezeState
 from .running import Charters, OpenSession, find_uncovered, read_open_sessions
 
 _CHANGES: Final = "changes"
-"""The lock of whoever changes the document."""
+"""The lock of a process that changes the document."""
 _HOW: Final = "features: {freeze: {}}"
 
 

@@ -124,6 +124,6 @@ ATTACKS: Final = (
         applies=_no_approval, run=_forge,
     ),
     Attack(
-        id="approval-own", promise="Nobody approves a call of their own.", applies=_no_own, run=_approve_own
+        id="approval-own", promise="No person approves a call of their own.", applies=_no_own, run=_approve_own
     ),
 )  # fmt: skip
