@@ -1,7 +1,7 @@
 """What ledgers have to stand, in full: ``python -m benchmarks.faults [name …]``; the tests run a little of each.
 
 `kill` and `power` stop writers, `syscalls` lets each of their calls fail, `disks` each write of whole sessions, `race`
-has eight of them at once, `flips` changes bits, `tamper` does what whoever may write the files can do, `honest` looks
+has eight of them at once, `flips` changes bits, `tamper` changes files as a writer of them can, `honest` looks
 for false alarms, `soak` loads for ten minutes. Ends with 1 if anything acknowledged was lost, or anything wrong was
 taken for sound.
 """

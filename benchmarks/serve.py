@@ -76,7 +76,7 @@ def start(folder: Path, *args: str) -> "subprocess.Popen[bytes]":
     assert process.stderr
     while line := process.stderr.readline():
         if line.startswith(b"serving"):
-            threading.Thread(target=process.stderr.read, daemon=True).start()  # what is said later keeps nobody waiting
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # its later output must not fill the pipe
             return process
     raise RuntimeError(f"the server ended with {process.wait()}")
 

@@ -56,7 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak_serve", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=20)
-    parser.add_argument("--every", type=float, default=30, help="seconds between two kills; 0 kills nobody")
+    parser.add_argument("--every", type=float, default=30, help="seconds between two kills; 0: no kills")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between two requests of a client, at most")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="deedbook-soak-") as name:

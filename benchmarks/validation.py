@@ -113,7 +113,7 @@ def _measured(plan: Plan, size: str, case: _Case) -> Iterator[Line]:
 
 
 def _bare_fast(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return fastjsonschema's own function, asked as anybody has to who wants a yes or a no: it raises."""
+    """Return fastjsonschema's function as a test of validity: it raises for an invalid value."""
     check = fastjsonschema.compile(deepcopy(schema), use_default=False)
 
     def valid(value: Any) -> bool:

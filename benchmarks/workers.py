@@ -1,4 +1,4 @@
-"""What programs cost: asked while kept alive, run once, and beside starting them without anybody watching."""
+"""What programs cost: kept alive, run once, and started without supervision."""
 
 import subprocess
 import sys

@@ -17,7 +17,7 @@ from deedbook_log.checkpoints.operations import LogOperations
 from deedbook_testing.lab import OfferedDistribution
 
 ARGS: Final = {"text": "The quarterly report is ready for review; two figures are still missing."}
-"""What `echo` is called with; nobody changes it."""
+"""The arguments of `echo`, which never change."""
 
 
 class Observe:

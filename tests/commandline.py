@@ -11,7 +11,8 @@ import sys
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
@@ -19,13 +20,17 @@ from typing import Any
 
 import attrs
 import forked
+import importlib_metadata
+import pytest
 
 from deedbook.cli import program as cli
 from deedbook.contract import Event
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
+from deedbook.plugins import commands
 from deedbook_audit.verify import verify_file
 from deedbook_author.starter import STARTER
+from deedbook_testing.offered import InstalledDistribution
 
 COMMAND = str(Path(sys.executable).with_name("deedbook"))
 ROOT = Path(__file__).parents[1]
@@ -65,6 +70,34 @@ def environment(**more: str | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not FORGOTTEN.fullmatch(name)}
     changed = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **more}
     return {name: value for name, value in {**kept, **changed}.items() if value is not None}
+
+
+@contextmanager
+def known_distributions() -> Iterator[None]:
+    """Read the metadata of what is installed once for all commands of this process, as long as nothing is added."""
+    folders = tuple((place, _changed(place)) for place in sys.path)
+    distributions, files = _read_metadata(folders)
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib_metadata.distributions is DISTRIBUTIONS:
+            patch.setattr(importlib_metadata, "distributions", lambda: iter(distributions))
+            patch.setattr(commands, "_entry_point_files", lambda: iter(files))
+        yield
+
+
+DISTRIBUTIONS = importlib_metadata.distributions
+ENTRY_POINT_FILES = commands._entry_point_files
+
+
+def _changed(place: str) -> int | None:
+    """Return when a folder of the path has changed; ``None`` for what is no folder."""
+    return os.stat(place or ".").st_mtime_ns if os.path.isdir(place or ".") else None
+
+
+@cache
+def _read_metadata(
+    _folders: tuple[tuple[str, int | None], ...],
+) -> tuple[tuple[InstalledDistribution, ...], tuple[tuple[str, str], ...]]:
+    return tuple(map(InstalledDistribution, DISTRIBUTIONS())), tuple(ENTRY_POINT_FILES())
 
 
 class Place:
@@ -108,7 +141,7 @@ class Place:
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="\n") for _ in range(2))
         argv, sys.argv = sys.argv, ["deedbook", *args]
         try:
-            with redirect_stdout(out), redirect_stderr(err), chdir(self.path):
+            with redirect_stdout(out), redirect_stderr(err), known_distributions(), chdir(self.path):
                 ended = cli._status(cli.GlobalOptions())
         except SystemExit as end:
             ended = int(end.code or 0)
@@ -120,10 +153,18 @@ class Place:
 
     def start(self, *args: str, **popen: Any) -> "subprocess.Popen[bytes]":
         """Begin ``deedbook *args`` and return the process."""
+        return self._start(COMMAND, args, popen)
+
+    def start_fork(self, *args: str, **popen: Any) -> "subprocess.Popen[bytes]":
+        """Do the same where the imports are done; for a process that is not killed, see `forked.commands`."""
+        fork = forked.can_fork(environment(**self.env))
+        return self._start(str(forked.commands() / "deedbook") if fork else COMMAND, args, popen)
+
+    def _start(self, command: str, args: Iterable[str], popen: dict[str, Any]) -> "subprocess.Popen[bytes]":
         piped = {name: popen.pop(name, subprocess.PIPE) for name in ("stdout", "stderr")}
         env = environment(**self.env)
         popen.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.Popen([COMMAND, *args], cwd=self.path, env=env, **piped, **popen)
+        return subprocess.Popen([command, *args], cwd=self.path, env=env, **piped, **popen)
 
     def request(self) -> str:
         """Return the id of the newest request for an approval."""

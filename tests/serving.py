@@ -90,7 +90,7 @@ HINTS = """
 
 
     class Plugin:
-        spec = GateSpec()
+        spec = GateSpec(reads=frozenset({"prompts.context"}))
 
         def __init__(self, settings, host):
             pass
@@ -99,7 +99,8 @@ HINTS = """
         def user_prompt_submit(self, prompt, principal, session, now, facts):
             if "forbidden" in prompt:
                 return Decision("deny", "no such prompts")
-            return Decision("allow", signals={"routing_hint": {"ability": "echo"}, "normalized_intent": "greet"})
+            hint = {"ability": facts["prompts.context"].get("ability", "echo")}
+            return Decision("allow", signals={"routing_hint": hint, "normalized_intent": "greet"})
 """
 SETTINGS = """\
     schema_version: v1
@@ -250,11 +251,6 @@ def effects(place: Place) -> list[str]:
     """Return the lines that `count` has left, each the effect of one call."""
     file = place.path / "effects.txt"
     return file.read_text().splitlines() if file.exists() else []
-
-
-def open_sessions(place: Place) -> set[str]:
-    """Return the sessions whose ledger has no end."""
-    return {session for session in place.sessions() if place.types(session)[-1] != "session.end"}
 
 
 def wait_for_effect(place: Place, line: str) -> None:

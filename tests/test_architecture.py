@@ -32,9 +32,7 @@ DISTRIBUTIONS = (
 """Features in distributions of their own: they stand on the kernel's rooms, as it does without them."""
 ORDER = {room: floor for floor, room in enumerate(FLOORS)}
 AUDIT = ROOT / "plugins" / "deedbook-audit" / "src" / "deedbook_audit"
-"""What verifies."""
-LEGACY = ROOT / "plugins" / "deedbook-legacy" / "src" / "deedbook_legacy"
-"""What takes in ledgers of older forms. Both are distributions of their own, which the kernel does without."""
+"""The verifier."""
 PURE = (
     "call.records", "charter.capabilities", "charter.changes", "charter.grants", "charter.required_skills",
     "deedbook_flow_runcontext.agent_choice", "deedbook_flow_runcontext.coverage", "deedbook_flow_runcontext.diagram",
@@ -234,6 +232,18 @@ def test_kernel_imports_no_other_distribution():
         if name.startswith("deedbook_")
     }
     assert not wrong
+
+
+def test_kernel_names_no_provider_and_no_vendor():
+    """Neither in code nor in comments or schemas; the list of first-party distributions alone has such names."""
+    names = (
+        "anthropic", "azure", "bedrock", "claude", "cohere", "deepseek", "gemini", "google", "gpt", "groq", "hugging",
+        "llama", "mistral", "ollama", "openai", "qwen", "smollm", "vllm", "deedbook[-_]provider", "swe-answers",
+    )  # fmt: skip
+    vendor = re.compile("|".join(names), re.IGNORECASE)
+    files = [*CORE.rglob("*.py"), *(ROOT / "schemas").glob("*.json"), *(ROOT / "known").glob("*.json")]
+    found = {str(path.relative_to(ROOT)) for path in files if vendor.search(path.read_text(encoding="utf-8"))}
+    assert found == {"known/plugins.json"}
 
 
 def test_witness_stands_without_the_kernel():

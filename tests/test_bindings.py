@@ -9,7 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from deedbook.charter import judging, linker
-from deedbook.contract import ALLOW, Call, Decision, GateSpec, HandlerSpec, Principal, hookimpl
+from deedbook.contract import ALLOW, Call, Decision, Failed, GateSpec, HandlerSpec, Principal, hookimpl
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError
 from deedbook.policy.bound import EVERYTHING, Scope, event_names
@@ -258,6 +258,7 @@ def failing(problem):
 
 BROKEN = {
     "raises": (ValueError("no port"), "PLUGIN_BROKEN", "cannot be constructed: ValueError: no port"),
+    "fails": (Failed("BINDING_INVALID", "no such port"), "BINDING_INVALID", "of offered 1.0: no such port"),
     "exits": (SystemExit(0), "PLUGIN_BROKEN", "cannot be constructed: SystemExit: 0"),
     "refuses": (
         BindingError(linker.fault("BINDING_INVALID", "two and two")), "BINDING_INVALID", "of offered 1.0: two and two",

@@ -64,6 +64,11 @@ def test_session_under_the_name_of_a_client_that_nobody_declared_may_use_nothing
         assert code(session.call("echo", {})) == "TOOL_NOT_ALLOWED"
 
 
+def test_client_that_is_like_no_other_is_refused_with_what_to_add(desk):
+    with pytest.raises(BindingError, match=r"; add to \.system/deedbook\.yaml: agents: \{nobody: \{expose: "):
+        desk.kernel().client("nobody", via="mcp")
+
+
 def test_unknown_client_is_refused_with_those_that_there_are(desk):
     with pytest.raises(
         BindingError, match=r"client 'gti' is not declared .*did you mean \"git\".*git, mcp, mind, reader"

@@ -161,6 +161,17 @@ def test_what_allows_and_forbids_nothing_is_said_all_the_same(document, what):
     assert there == Difference(other=(words,))
 
 
+def test_a_model_of_another_chosen_profile_is_neither_looser_nor_tighter(document):
+    choose = put("profile", to="other")
+    model = put("abilities", "model/m", to={**document["abilities"]["model/m"], "takes": "1" * 64, "timeout_ms": 5})
+    there, back = changed(document, lambda other: (choose(other), model(other)))
+    assert (there.looser, there.tighter, back.looser, back.tighter) == ((), (), (), ())
+    assert "ability model/m: takes changed" in there.other
+    edit = put("sources", ".system/deedbook.yaml", to="0" * 64)
+    edited, _ = changed(document, lambda other: (choose(other), model(other), edit(other)))
+    assert "ability model/m: takes changed" in edited.looser, "a changed file may say anything"
+
+
 def test_a_changed_plugin_is_named_with_its_distribution_and_versions(document):
     there, _ = changed(document, put("plugins", "tool/echo", "version", to="2.0"))
     assert there.looser == ("plugin tool/echo: offered 2.0, other code than offered 1.0",)

@@ -32,9 +32,10 @@ SCHEMAS = Schemas.load(data_folder("schemas"))
 
 
 def lived(lab, acknowledged):
-    """Let a process live until it has acknowledged so many calls, and return them when it was killed; a generator."""
+    """Start a process; let it live until it has acknowledged so many calls; return them when it was killed."""
     victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(lab.path)], stdout=subprocess.PIPE, text=True)
     try:
+        yield
         said = [victim.stdout.readline().split() for _ in range(acknowledged)]
         yield
         victim.send_signal(signal.SIGKILL)
@@ -57,8 +58,9 @@ def test_log_of_many_processes_that_are_killed_is_one_tree_and_covers_what_they_
     acknowledged = []
     for count in (3, 1):
         victims = [lived(lab, dice.randint(1, 3)) for _ in range(count)]
-        for each in victims:
-            next(each)
+        for _ in range(2):
+            for each in victims:
+                next(each)
         acknowledged += [said for each in victims for said in next(each)]
     covered = logs.covered(lab.state)
     for session, size in acknowledged:

@@ -70,15 +70,15 @@ def test_of_many_who_run_it_at_once_one_does(desk, sample_size):
     many = sample_size(4, 8)
     identity = parked(desk)
     desk.run("approvals", "approve", identity, status=0)
-    ran = [ended(process) for process in [desk.start("approvals", "run", identity) for _ in range(many)]]
+    ran = [ended(process) for process in [desk.start_fork("approvals", "run", identity) for _ in range(many)]]
     assert sorted(each.status for each in ran) == [0, *[1] * (many - 1)]
     assert sum("[APPROVAL_USED]" in each.err for each in ran) == many - 1
     desk.run("verify", status=0)
 
 
 def test_call_in_a_process_that_waits_goes_on(desk):
-    process = desk.start("call", "echo", "--args", '{"text":"hi"}', "--wait", "50")
-    until(lambda: "waiting" in desk.run("approvals", "list").out)
+    process = desk.start_fork("call", "echo", "--args", '{"text":"hi"}', "--wait", "50")
+    until(lambda: "waiting" in desk.here("approvals", "list").out)
     desk.run("approvals", "approve", desk.request(), status=0)
     assert json.loads(ended(process).out) == {"text": "hi"}
 
@@ -166,11 +166,11 @@ def test_an_approval_of_an_agents_own_tool_is_left_to_the_agent_and_not_used_up(
 
 
 def test_who_waits_is_told_at_once_what_answers(desk):
-    process = desk.start("call", "echo", "--args", '{"text":"hi"}', "--wait", "50")
+    process = desk.start_fork("call", "echo", "--args", '{"text":"hi"}', "--wait", "50")
     assert process.stderr.readline().startswith(b"echo waits for a person: ")
     said = process.stderr.readline()
     identity = re.search(rb"deedbook approvals approve ([0-9a-f]{32}) --as NAME", said).group(1).decode()
-    until(lambda: identity in desk.run("approvals", "list").out)
+    until(lambda: identity in desk.here("approvals", "list").out)
     desk.run("approvals", "approve", identity, status=0)
     assert json.loads(ended(process).out) == {"text": "hi"}
 

@@ -86,6 +86,18 @@ def test_changed_workspace_starts_under_lock_auto_and_says_what_became_looser(pl
     assert recorded.count("ledger.charter") == 2
 
 
+def test_another_profile_is_one_line(place: Place):
+    place.here("run", "hello", status=0)
+    err = place.here("call", "--profile", "local-model", "file-find", "--args", '{"pattern": "*"}', status=0).err
+    assert [line for line in err.splitlines() if line.startswith("charter")] == [
+        'charter changed: profile: "local-model", was "local", with 9 changes of its own'
+    ]
+    err = place.here("run", "hello", status=0).err
+    assert [line for line in err.splitlines() if line.startswith("charter")] == [
+        'charter changed: profile: "local", was "local-model", with 9 changes of its own'
+    ]
+
+
 def test_required_lock_refuses_until_somebody_has_locked(place: Place):
     place.configure("lock: auto", "lock: required")
     absent = place.here("run", "hello", status=1)
@@ -117,3 +129,18 @@ def test_system_folder_that_cannot_be_written_works_but_for_the_lock(place: Plac
     (place.path / ".system").chmod(0o555)
     assert place.here("run", "hello", status=0).out == "Hello, world!\n"
     assert place.here("lock", status=1).err.count("\n") == 1
+
+
+def test_start_under_a_new_charter_names_the_hooks_that_are_never_asked(tmp_path):
+    place = Place(tmp_path)
+    hook = "event_type: PreToolUse, handler: {hook: allow}"
+    bound = "{summary: Echo., handler: {tool: echo}, hooks: {pre_call: [bound]}}"
+    place.system("deedbook.yaml", f"""
+        schema_version: v1
+        abilities: {{echo: {bound}}}
+        hooks: {{ghost: {{{hook}}}, bound: {{{hook}}}, matching: {{{hook}, match: {{abilities: gone}}}}}}
+    """)  # fmt: skip
+    started = [place.here("call", "echo", "text=hi", status=0).err.splitlines() for _ in range(2)]
+    told = [[line for line in lines if "never asked" in line] for lines in started]
+    why = "hook ghost is never asked: it has no match, and no ability names it under hooks"
+    assert told == [[f".system/deedbook.yaml:4: {why}"], []]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -383,14 +384,26 @@ def test_tree_without_payloads_shows_types_alone(told):
         assert len(line.lstrip("│├└─ ").split()) == 1
 
 
+def test_tree_with_ids_shows_span_actor_and_time_of_each_event(told: Place):
+    nodes = told.here("tree", "last", "--json", status=0).json["events"]
+    lines = told.here("tree", "last", "--ids", "--no-payload", status=0).out.splitlines()[1:]
+    shown = [re.search(r"(\S+)  \[(\S+) (\S+) \d{4}-\d\d-\d\dT[\d:.]+Z\]$", line) for line in lines]
+    found = {(match[1], match[2], match[3]) for match in shown if match}
+    assert len(shown) == len(found)
+    assert found == {(node["type"], node["span"], node["actor"]) for node in nodes}
+
+
 def test_tree_finds_a_session_by_its_trace(told):
     first = told.ledger(told.sessions()[-1]).read_bytes().split(b"\n")[0]
     trace = json.loads(first)["trace_id"]
     session = json.loads(first)["session_id"]
     assert told.here("tree", "--trace", trace, status=0).out == told.here("tree", session, status=0).out
     assert "[SESSION_NOT_FOUND]" in told.here("tree", "--trace", "0" * 32, status=2).err
-    assert "by SESSION, or by --trace" in told.here("tree", status=2).err
-    assert "by SESSION, or by --trace" in told.here("tree", "last", "--trace", trace, status=2).err
+    assert "name one session: SESSION (last is the newest), or --trace ID" in told.here("tree", status=2).err
+    assert (
+        "name one session: SESSION (last is the newest), or --trace ID"
+        in told.here("tree", "last", "--trace", trace, status=2).err
+    )
 
 
 def test_replay_of_an_event_tells_it_and_what_it_caused(told):

@@ -50,9 +50,6 @@ SLOW = """
 """
 
 
-ABILITY = "schema_version: v1\nid: slow\nsummary: Wait.\nhandler: {tool: slow}\n"
-
-
 @pytest.fixture
 def desk(tmp_path: Path) -> Place:
     """Give a workspace with a run whose echo needs a person; ada has a key."""
@@ -127,7 +124,7 @@ def test_run_that_nobody_has_answered_still_waits(desk: Place):
 
 def test_resume_waits_for_the_answer(desk: Place):
     session = suspend(desk)
-    process = desk.start("resume", session, "--wait", "50")
+    process = desk.start_fork("resume", session, "--wait", "50")
     desk.run("approvals", "approve", desk.request(), status=0)
     assert ended(process).out == "paid\n"
 
@@ -225,7 +222,7 @@ def test_serve_goes_on_with_the_runs_that_are_answered_and_leaves_the_others(des
     answered, waiting = suspend(desk), suspend_again(desk)
     first = desk.payloads("approval.requested", answered)[0]["approval"]
     desk.run("approvals", "approve", first, status=0)
-    process = desk.start("serve")
+    process = desk.start_fork("serve")
     try:
         assert process.stderr
         said = []

@@ -300,3 +300,12 @@ def test_call_with_one_fault_says_it_once_and_other_errors_have_no_violations(pl
     assert ran.err.count("is missing") == 1
     told = place.here("call", "--json", "ecko", status=3).fits("output_call_v1")
     assert "violations" not in told["error"]
+
+
+def test_request_that_rules_cannot_complete_ends_with_a_status_and_says_what_was_done(place: Place):
+    ran = place.here("run", "fix the bug in auth.ts", status=3)
+    assert "Nothing is fixed." in ran.out
+    assert "there is no ability run-tests for this role" in ran.out
+    assert "${" not in ran.out
+    assert "error: the run ended NEEDS_HUMAN" in ran.err
+    assert "denied" not in ran.err

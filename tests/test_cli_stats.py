@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commandline import Place
+from commandline import Place, play
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -44,6 +44,14 @@ def test_stats_for_people_has_every_table_that_has_rows(told: Place):
     assert {"abilities", "models", "roles", "hooks", "policies"} <= set(lines)
     assert not {"denials", "errors"} & set(lines)
     assert any(line.split()[:4] == ["echo", "tool", "2", "ok"] for line in lines)
+
+
+def test_stats_cut_long_names_in_tables_only(place: Place):
+    name = "local/weights.gguf@sha256:" + "0" * 150
+    play(place, [{"role": "lead", "response": {"text": "{}", "model": name}}], usual=False)
+    place.here("run", "--profile", "played", "Say hello to Ada")
+    assert max(map(len, place.here("stats", status=0).out.splitlines())) < 160
+    assert name in [row["model"] for row in stats(place)["models"]]
 
 
 def test_stats_for_prometheus_are_read_by_its_own_parser(told: Place):

@@ -6,12 +6,16 @@ import re
 import select
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
 import forked
 import pytest
 from commandline import COMMAND, SECONDS, Place, ask, ended, environment, play
+
+from deedbook import Ok
+from deedbook.cli.progress import show_delta
 
 ESCAPE = "\x1b["
 
@@ -106,6 +110,50 @@ def test_progress_spells_what_a_model_says(place: Place):
     _, _, shown = on_a_terminal(place, "run", "--profile", "played", "Say hello to Ada", NO_COLOR="1")
     assert ESCAPE not in shown
     assert "x\\u{1b}[31m\\u{a}y" in shown
+
+
+@pytest.mark.parametrize(
+    ("delta", "shown"),
+    [
+        ({"message": "model: unpacking block 3 of 30"}, "· ...    model: unpacking block 3 of 30\n"),
+        ({"message": "x\x1b[31m\ny", "percent": 5}, "· ...    x\\u{1b}[31m\\u{a}y\n"),
+        ({"message": "x" * 500}, f"· ...    {'x' * 69}…\n"),
+        ({"text": "Hel"}, ""),
+        ({"message": 5}, ""),
+        ("Hello", ""),
+        (None, ""),
+    ],
+)
+def test_message_of_a_running_handler_is_one_line_and_nothing_else_is_shown(capsys, delta, shown):
+    show_delta(delta)
+    assert capsys.readouterr() == ("", shown)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(40, 79), (120, 119)])
+def test_progress_uses_the_width_of_the_terminal(monkeypatch, columns, width):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    with os.fdopen(ours, "rb", 0) as terminal, os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setenv("NO_COLOR", "1")
+        show_delta({"message": "x" * 500})
+        stream.flush()
+        assert len(terminal.read(1000).decode().rstrip()) == width
+
+
+def test_message_of_a_running_handler_is_shown_while_it_runs_and_not_recorded(lab, capsys):
+    before = []
+
+    def act(_, ctx):
+        ctx.progress({"message": "halfway"})
+        before.append(capsys.readouterr().err)
+        return {}
+
+    lab.tool("act", act)
+    with lab.session(show=show_delta) as session:
+        assert isinstance(session.call("act", {}), Ok)
+    assert before == ["· ...    halfway\n"]
+    assert all("halfway" not in str(event.payload) for event in lab.events())
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

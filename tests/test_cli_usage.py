@@ -182,6 +182,11 @@ def test_help_lists_every_command_on_one_line(tmp_path: Path):
     assert listed == [list(group) for group in SECTIONS.values()]
 
 
+def test_help_describes_commands_and_has_no_markup(tmp_path: Path):
+    shown = Place(tmp_path).run("-h", status=0).out
+    assert not re.findall(r".*(?:``| The (?:command|group) ).*", shown)
+
+
 def test_command_alone_shows_the_help_and_exits_2(tmp_path: Path):
     ran = Place(tmp_path).run(status=2)
     assert ran.out == ""

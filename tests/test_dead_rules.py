@@ -57,7 +57,7 @@ def test_a_default_that_was_meant_is_what_explain_leads_to(place):
 
 # --- rules that should deny or ask and guard nothing ------------------------------------------------------------------
 
-NOWHERE = "rule 1 of policy baseline guards nothing: there is no ability 'ehco'; did you mean \"echo\"?"
+NOWHERE = "rule 1 of policy baseline does not guard 'ehco': it is no ability of this workspace; did you mean \"echo\"?"
 
 
 @pytest.fixture(params=["deny", "ask"])
@@ -78,19 +78,35 @@ def test_misspelt_rule_that_should_guard_is_an_error_of_lint_and_a_fault_of_doct
     assert f"FAULT  policy     {NOWHERE}" in open_place.here("doctor", status=1).out
 
 
-def test_misspelt_rule_that_should_guard_is_said_at_the_start_after_a_change_and_not_again(open_place):
-    assert NOWHERE in open_place.here("call", "echo", "text=hi", status=0).err
-    assert NOWHERE not in open_place.here("call", "echo", "text=hi", status=0).err
-    open_place.configure("Echo a text back.", "Echo a text.")
-    assert NOWHERE in open_place.here("call", "echo", "text=hi", status=0).err
+@pytest.mark.parametrize("command", [["call", "echo", "text=hi"], ["serve", "--check"]])
+def test_misspelt_rule_that_should_guard_is_reported_at_every_start(open_place, command):
+    for _ in range(2):
+        assert f".system/deedbook.yaml:9: {NOWHERE}" in open_place.here(*command, status=0).err.splitlines()
+
+
+def test_pattern_that_matches_nothing_is_reported_at_the_start_after_a_change(open_place):
+    open_place.configure("[ehco]", "[ehco/*]")
+    pattern = NOWHERE.replace("ehco", "ehco/*").replace("it is no", "it matches no").partition(";")[0]
+    assert pattern in open_place.here("call", "echo", "text=hi", status=0).err
+    assert pattern not in open_place.here("call", "echo", "text=hi", status=0).err
+    assert f"note   policy     {pattern}" in open_place.here("doctor", status=0).out
+
+
+def test_misspelt_name_beside_others_and_in_the_match_of_a_policy_is_an_error_too(open_place):
+    open_place.configure("[ehco]", "[ehco, echo]")
+    assert NOWHERE in open_place.here("registry", "lint", status=1).out
+    open_place.configure("[ehco, echo]", "[echo]")
+    open_place.configure("kind: rules", "kind: rules\n    match: {abilities: [echo, ecko]}")
+    out = open_place.here("registry", "lint", status=1).out
+    assert "policy baseline does not guard 'ecko': it is no ability of this workspace; did you mean" in out
 
 
 def test_explain_names_a_misspelt_rule_also_where_the_default_allows(open_place):
     out = open_place.here("explain", "echo", "text=hi", status=0).out
-    assert "it guards nothing: there is no ability 'ehco'; did you mean \"echo\"?" in out
+    assert "it does not guard 'ehco': it is no ability of this workspace; did you mean \"echo\"?" in out
 
 
-@pytest.mark.parametrize("names", ["[ehco/*]", "[model/premium]", "[ehco, echo]"])
-def test_pattern_another_profiles_model_and_a_rule_that_guards_something_are_no_errors(place, names):
+@pytest.mark.parametrize("names", ["[ehco/*]", "[model/premium]"])
+def test_pattern_and_another_profiles_model_are_no_errors(place, names):
     place.configure("- {match: {abilities: [ehco]}, then: allow}", f"- {{match: {{abilities: {names}}}, then: deny}}")
     assert "error:" not in place.here("registry", "lint", status=0).out

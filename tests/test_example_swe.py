@@ -27,10 +27,6 @@ from deedbook_testing.pages import blocks, steps
 
 EXAMPLE = ROOT / "examples/swe"
 TASK = "task-2026-001"
-PHASES = (
-    "requirements", "architecture", "planning", "implementation", "verification", "security", "integration",
-    "retrospective",
-)  # fmt: skip
 OWN = (".deedbook/", ".config/", "agents/", "answers/", "shared/", "metrics/", "world/", f"tasks/{TASK}/")
 """What a run of the task may change: the record, the task, and the pages that the runner renders."""
 STAND_IN = """#!{python}
@@ -144,6 +140,54 @@ def test_builder_gets_the_signal_and_not_the_report(played: Path):
     assert "Hello becomes hel-2" not in prompts[-1]  # what the reviewer noted
     assert "Cut only what is over the limit" not in prompts[-1]  # what the reviewer suggested
     assert all("slugify" not in each.partition("# repos/")[2] for each in prompts)
+
+
+def test_retrospective_of_a_task_with_the_same_tags_sees_the_evidence(played: Path):
+    """The prompt is that of the task itself, made again after its end."""
+    found = Place(played / "project").here("swe", "context", TASK, "retrospective", "--json", status=0)
+    parts = {part["path"] for part in found.fits("output_swe_context_v1")["parts"]}
+    assert "world/reward-evidence/number-behind-the-shortened-text-pattern.yaml" in parts
+
+
+FACTS = {
+    "requirements": ["META.yaml", "spec-driven-development.md"],
+    "architecture": ["spec.md", "acceptance-criteria.md", "constraints.md"],
+    "planning": ["acceptance-criteria.md", "interfaces.md", "adr-001.md", "risk-analysis.md"],
+    "implementation": ["criteria", "interfaces.md", "adr-001.md", "BLOCKED.md", "unique.py", "test_unique.py"],
+    "verification": ["acceptance-criteria.md", "work-breakdown.md", "patch.diff", "self-check.md", "unit-tests.json",
+                     "integration-tests.json", "lint.json"],
+    "security": ["work-breakdown.md", "patch.diff", "risk-analysis.md", "secrets-scan.json"],
+    "integration": ["PASSED.md", "CLEARED.md", "execution-plan.md", "regression-results.json", "repository-head.json"],
+    "retrospective": ["rollback-log.md", "BLOCKED.md", "HUMAN_REVIEW_REQUIRED.md", "reviewer-report.md", "APPROVED.md",
+                      "READY_FOR_VERIFICATION.md", "PASSED.md", "CLEARED.md", "MERGED.md"],
+}  # fmt: skip
+"""What the agent of each phase has to know for its answer, in the last prompt of the phase."""
+
+
+def test_each_prompt_has_every_fact_that_its_rules_compare(played: Path):
+    made = payloads(played / "project", "context_assembled")
+    assert [each for each in made if each["tokens"] > each["budget"]] == []
+    last = {each["phase"]: {part["path"].rpartition("/")[2] for part in each["parts"]} for each in made}
+    assert [(phase, name) for phase, names in FACTS.items() for name in names if name not in last[phase]] == []
+    full = {each["phase"] for each in made for left in each["left_out"] if left.endswith(" (budget)")}
+    assert full == {"retrospective"}  # which has all files of the task in its scope
+
+
+def test_prompts_say_what_tools_and_gates_say(played: Path):
+    said: dict[str, str] = {}
+    for each in events(played / "project"):
+        if each.type == "llm.request":
+            said[each.payload["request"]["role"]] = each.payload["request"]["messages"][-1]["content"]
+    assert '"acceptance_criteria_verified": ["AC-001", "AC-002", "AC-003"]' in said["verifier-agent"]
+    assert "tests/test_unique.py::test_number_is_within_the_limit" in said["builder-agent"]
+    assert "touches: []" in said["security-agent"]
+    assert '"runner": "detect-secrets", "exit_code": 0' in said["security-agent"]
+    assert '"before": {"passed": 4, "failed": 0}' in said["integration-agent"]
+    assert '"moved": false' in said["integration-agent"]
+    assert said["retrospective-agent"].count("iteration: 2") >= 4  # three gates, and a signal
+    assert 'phase: "implementation"\niteration: 3' in said["retrospective-agent"]
+    assert "verification:F-001:textkit/unique.py:14" in said["retrospective-agent"]
+    assert all("inputs: {" not in each for each in said.values())  # the digests of gate files
 
 
 # --- damaged answers --------------------------------------------------------------------------------------------------

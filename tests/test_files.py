@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
@@ -311,6 +312,18 @@ def test_read_refuses_more_than_the_limit(root, folder):
 def test_read_is_not_deceived_by_a_file_that_says_it_is_empty():
     with Folder.at("/proc/self") as process:
         assert code_of(process.read, "status", limit=10) == "INTAKE_REFUSED"
+        assert process.read("status", limit=100_000).endswith(b"\n")
+
+
+def test_read_takes_no_more_memory_than_the_file_needs(root, folder):
+    """The limit may be a gibibyte, which a small machine does not have."""
+    (root / "a").write_bytes(b"x")
+    tracemalloc.start()
+    try:
+        assert folder.read("a", limit=1 << 30) == b"x"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_scan_leaves_out_links_special_files_and_names_no_path_may_have(root, folder, hostile):

@@ -10,7 +10,7 @@ from deedbook.format.context import ContextFold
 from deedbook.format.errors import BindingError
 from deedbook.format.folds import fold
 from deedbook.format.reader import read
-from deedbook_testing.offered import acting
+from deedbook_testing.offered import make_handler_class
 
 MACHINE = ["CREATED", "CLARIFIED", "SCOPED", "PLANNED", "EXECUTING", "VERIFYING"]
 REPORT = {"output": "the work", "steps_completed": [], "tool_calls_made": [], "schema_version": "v1"}
@@ -54,7 +54,9 @@ def call_of(lab, name):
 def unfinished(lab, name, function):
     """Declare a flow whose context nobody completes after *function*."""
     lab.flow(name, function)
-    lab.offer("flow", f"offered-{name}", acting(function, HandlerSpec(effects="none", takes={"type": "object"})))
+    lab.offer(
+        "flow", f"offered-{name}", make_handler_class(function, HandlerSpec(effects="none", takes={"type": "object"}))
+    )
 
 
 # --- a flow with a context --------------------------------------------------------------------------------------------

@@ -233,6 +233,23 @@ def test_interruptible_handler_ends_at_its_limit_and_may_clean_up(way: Any) -> N
 
 
 @WAYS
+def test_limit_of_a_coroutine_begins_when_the_handler_returns_it(way):
+    now = [100.0]
+
+    def importing(_args: Any, _ctx: Any) -> Any:
+        now[0] += 50.0
+
+        async def work() -> Json:
+            await asyncio.sleep(0)
+            return opened.deadline - now[0]
+
+        return work()
+
+    opened = ticket(importing, deadline=103.0, interruptible=True, timeout=3.0)
+    assert way(opened, lambda: now[0]) == Outcome("result", 3.0)
+
+
+@WAYS
 def test_interruptible_handlers_own_time_out_is_not_taken_for_its_limit(way: Any) -> None:
     async def handler(_args: Any, _ctx: Any) -> Json:
         async with asyncio.timeout(0):
@@ -253,7 +270,7 @@ def test_interruptible_handler_that_will_not_stop_gives_a_late_result(way: Any) 
             return "done anyway"
         return None
 
-    opened = ticket(stubborn, deadline=time.perf_counter(), interruptible=True)
+    opened = ticket(stubborn, deadline=time.perf_counter(), interruptible=True, timeout=0.0)
     assert way(opened, time.perf_counter) == Outcome("result", "done anyway", late=True)
 
 

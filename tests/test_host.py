@@ -379,6 +379,13 @@ def test_secret_that_is_not_declared_is_a_binding_error_with_the_nearest_name(ho
         host.secret("unsett")
 
 
+@pytest.mark.parametrize("pasted", ["sk-PASTED-0123456789", "AIza" + "0a" * 20, "a" * 41, "pass word", "geh€im", ""])
+def test_a_pasted_key_in_place_of_a_secrets_name_is_not_repeated(host: WorkspaceHost, pasted: str) -> None:
+    with pytest.raises(BindingError, match="looks like a key, not like the name of a secret") as refusal:
+        host.secret(pasted)
+    assert not pasted or pasted not in str(refusal.value)
+
+
 def test_schemas_of_the_kernel_are_given_as_copies(folder: Folder) -> None:
     host = WorkspaceHost(folder, ["."], [], {}, Schemas.load(data_folder("schemas")))
     given = host.schema("plan_v1")

@@ -1,13 +1,18 @@
 """Images in requests: a mark in the prompt, a part of ``completion_request_v3``, and never bytes in the ledger."""
 
 import json
+from shutil import copytree
 
 import pytest
 from commandline import starter
+from persons import approving
 from ruamel.yaml import YAML
 
-from deedbook import Branch, Err, Failed, Limits, Ok
+from deedbook import ALLOW, Branch, Err, Failed, Limits, Ok, ask
+from deedbook.continuation.parent import read_parent
+from deedbook_approvals.answering import answer
 from deedbook_flow_runcontext.images import find_images
+from deedbook_inspect.forking.fork import plan_fork, redo_work
 from deedbook_testing.endpoints import Endpoint, OllamaChat
 from deedbook_testing.images import IMAGES, image_of, image_part, with_images
 
@@ -20,10 +25,8 @@ MARK = f'![image/png](<red.png> "sha256:{RED["sha256"]}")'
 
 @pytest.fixture
 def server():
-    made = Endpoint(PROTOCOL.faults)
-    yield made
-    made.close()
-    assert made.found == []
+    with Endpoint(PROTOCOL.faults) as server:
+        yield server
 
 
 def ollama(server, model="llava"):
@@ -132,6 +135,136 @@ def test_branch_whose_files_are_limited_shows_no_other_image(lab, server, reads,
         assert answer.startswith("PROVIDER_ERROR: the image red.png cannot be read")
         assert "which may read src/" in answer
         assert server.bodies == []
+
+
+# --- runs that go on, and runs that are done again --------------------------------------------------------------------
+
+
+@pytest.fixture
+def looking(lab, server):
+    """Return a lab whose run looks twice at the image that its prompt marks, and pays between."""
+    image_of(lab.path, "red.png")
+    lab.settings(profiles={"lab": {"models": {"standard": ollama(server)}}})
+    lab.tool("pay", lambda args, ctx: {"paid": args["sum"]}, effects="write")
+    lab.role("worker")
+    lab.skill("clerk", allows="pay", triggers="hello")
+
+    def look(run, prompt):
+        messages = [{"role": "user", "content": [{"type": "text", "text": "Look!"}, *find_images(prompt)]}]
+        return run.agent("worker").complete({"messages": messages})["text"]
+
+    def work(args, run):
+        before = look(run, args["prompt"])
+        run.call("pay", {"sum": 2})
+        return {"reply": f"{before}, {look(run, args['prompt'])}", "state": "COMPLETED"}
+
+    lab.flow("work", work)
+    server.plays(PROTOCOL.answer("red"), PROTOCOL.answer("still red"))
+    return lab
+
+
+@pytest.fixture
+def paused(looking):
+    """Return the session of such a run that waits for a person before it pays."""
+    looking.policy("people", lambda call: ask("a sum") if call.ability == "pay" else ALLOW)
+    approving(looking)
+    with looking.session("run") as session:
+        assert session.run(f"hello\n\n{MARK}").error.code == "NEEDS_HUMAN"
+    return session.id
+
+
+@pytest.fixture
+def parent(looking):
+    """Return the session of such a run that has ended."""
+    with looking.session("run") as session:
+        assert session.run(f"hello\n\n{MARK}").value.text == "red, still red"
+    return session.id
+
+
+def go_on(lab, session):
+    """Approve the payment, and go on with the run."""
+    identity = lab.all("approval.requested", session)[-1].payload["approval"]
+    answer(lab.path, identity, approve=True, catalogue=lab.catalogue())
+    with lab.kernel() as kernel, kernel.resume(session) as again:
+        came = again.go_on()
+        again.end(ok=isinstance(came, Ok), reason="done")
+    return came
+
+
+def images_in(lab, session):
+    """Return the images of each recorded request."""
+    requests = [event.payload["request"] for event in lab.events(session) if event.type == "llm.request"]
+    return [request["messages"][-1]["content"][1:] for request in requests]
+
+
+def test_resumed_run_shows_the_same_image(lab, paused, server):
+    assert go_on(lab, paused).value.text == "red, still red"
+    assert [said(server, number)[-1] for number in range(len(server.bodies))] == [SENT, SENT]
+    assert images_in(lab, paused) == [[RED], [RED]]
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    (lambda path: path.write_bytes(IMAGES["red.gif"]), "the image red.png has changed since it was given"),
+    (lambda path: path.unlink(), "the image red.png cannot be read"),
+])  # fmt: skip
+def test_resumed_run_whose_image_has_changed_fails_and_sends_no_other(lab, paused, server, change, why):
+    change(lab.path / "red.png")
+    refused = go_on(lab, paused)
+    assert (refused.error.code, why in str(refused.error)) == ("PROVIDER_ERROR", True)
+    assert len(server.bodies) == 1
+    assert images_in(lab, paused) == [[RED], [RED]]
+    assert lab.verify(paused).sound
+
+
+def fork(lab, parent, at, *, goes_on=False):
+    """Fork a session at an event, and do the work again; return the new session's id and what came of it."""
+    kernel = lab.kernel()
+    planned = plan_fork(kernel, read_parent(lab.ledger(parent)), at, goes_on=goes_on, leaves=False, prompts=())
+    with kernel.session("run", origin=planned.origin) as session:
+        return session.id, redo_work(session, planned)
+
+
+def test_fork_of_a_run_with_an_image_needs_neither_file_nor_server(lab, parent, server):
+    """What is recorded is served; the request that is compared names the image by its digest."""
+    (lab.path / "red.png").unlink()
+    session, came = fork(lab, parent, len(lab.events(parent)) - 1)
+    assert came.value.text == "red, still red"
+    assert images_in(lab, session) == [[RED], [RED]]
+    assert len(server.bodies) == 2
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_fork_that_goes_on_shows_the_image_or_fails(lab, parent, server, changed):
+    if changed:
+        (lab.path / "red.png").write_bytes(IMAGES["red.gif"])
+    server.plays(PROTOCOL.answer("red again"))
+    paid = next(event.seq for event in lab.events(parent) if event.type == "tool.result")
+    session, came = fork(lab, parent, paid, goes_on=True)
+    assert images_in(lab, session) == [[RED], [RED]]
+    if changed:
+        assert "the image red.png has changed since it was given" in str(came.error)
+        assert len(server.bodies) == 2
+    else:
+        assert (came.value.text, said(server)[-1]) == ("red, red again", SENT)
+
+
+def test_recorded_answers_serve_requests_with_images(lab, server):
+    """The request of the second session equals the first one, image and all; nobody is asked, and no file is read."""
+    image_of(lab.path, "red.png")
+    lab.settings(profile="lab", profiles={"lab": {"models": {"standard": ollama(server)}}})
+    server.plays(PROTOCOL.answer("red"))
+    with lab.session() as session:
+        first = session.call("model/standard", {**ASKED, "model": "llava"}).value
+    copytree(lab.ledger(session.id).parent, lab.path / "recording")
+    (lab.path / "red.png").unlink()
+    recorded = {"provider": "recorded", "model": "llava", "with": {"ledger": "recording"}}
+    lab.settings(profiles={"lab": {"models": {"again": recorded}}})
+    with lab.session() as session:
+        assert session.call("model/again", {**ASKED, "model": "llava"}).value == first
+        other = {**RED, "sha256": "0" * 64}
+        missed = session.call("model/again", {**with_images("What is it?", [other]), "model": "llava"})
+    assert missed.error.code == "NOT_RECORDED"
+    assert len(server.bodies) == 1
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

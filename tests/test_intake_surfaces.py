@@ -233,7 +233,10 @@ def openai_arguments(_world, raw):
     message = {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
     completion = {"choices": [{"finish_reason": "tool_calls", "message": message}]}
     request = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    return raised(lambda: openai_answer.read(completion, request, Names(()), None), Trouble)
+    with pytest.raises(Trouble, match="has arguments that are refused") as caught:
+        openai_answer.read(completion, request, Names(()), None)
+    assert caught.value.code == "MALFORMED_AGENT_MESSAGE"  # the role is told, and may answer again
+    return CODE
 
 
 def context_bundle(world, raw):

@@ -74,6 +74,28 @@ def test_secret_without_a_value_is_a_fault_only_where_a_plugin_wants_it(lab, mon
     assert code(lab.kernel) == "SECRET_MISSING"
 
 
+def test_a_key_pasted_in_place_of_a_secrets_name_is_neither_told_nor_stored(lab):
+    pasted = "sk-PASTED-0123456789"
+
+    class Wants:
+        spec = HandlerSpec(settings={"type": "object"}, gives={"type": "object"})
+
+        def __init__(self, settings, host):
+            self.token = host.secret(settings["key"])
+
+        def __call__(self, args, ctx):
+            return {}
+
+    lab.offer("tool", "wants", Wants)
+    lab.settings(abilities={"wants": {"summary": "Wants.", "handler": {"tool": "wants"}, "with": {"key": pasted}}})
+    with pytest.raises(DeedbookError, match="looks like a key") as caught:
+        lab.kernel()
+    assert pasted not in str(caught.value)
+    files = [file for file in lab.path.rglob("*") if file.is_file() and ".system" not in file.parts]
+    assert files
+    assert not [file for file in files if pasted.encode() in file.read_bytes()]
+
+
 def test_every_fault_of_a_workspace_is_told_at_once(lab):
     lab.settings(
         abilities={name: {"summary": "x.", "handler": {"tool": f"missing-{name}"}} for name in ("a", "b")},

@@ -177,7 +177,7 @@ def test_a_person_approves_a_proposal_and_no_other(lab):
     lab.settings(policies={"remember": {**ALLOW}})
     with lab.session() as later:
         refused = propose(later, "limit", 200, "world_state", **approved)
-        assert (code(refused), "nobody approved" in why(refused)) == ("MEMORY_UNPROVEN", True)
+        assert (code(refused), "was not approved" in why(refused)) == ("MEMORY_UNPROVEN", True)
     assert folded(lab) == {(None, "world_state", "limit"): 100}
 
 

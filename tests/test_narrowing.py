@@ -4,7 +4,7 @@ from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook.charter.instances import instances, unfolded
+from deedbook.charter.instances import instances, unfold
 from deedbook.charter.narrowing import widenings
 from deedbook.format.schema import foreign, lint
 
@@ -185,4 +185,4 @@ def test_no_schema_is_wider_than_itself(schema):
 def test_every_instance_fits_its_schema(schema):
     if not lint(schema):
         fits = foreign(schema, place="schema").valid
-        assert all(map(fits, instances(unfolded(schema))))
+        assert all(map(fits, instances(unfold(schema))))

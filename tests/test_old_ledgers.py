@@ -173,7 +173,7 @@ def test_file_that_changes_while_it_is_read_is_not_taken_in(place, monkeypatch):
 
     monkeypatch.setattr(OldFile, "sessions", grown)
     ran = place.here("ledger", "import", "busy.jsonl", status=4)
-    assert "the file was changed while it was read; nothing was taken in" in ran.err
+    assert "the file was changed while it was read; nothing was imported" in ran.err
     assert (len(kept(place)), len(told(place))) == (2, 2)
     assert not list((place.path / ".deedbook/imported").rglob(".*"))
 

@@ -56,6 +56,7 @@ NO_EFFECT = {
         "reopen": "takes up a session to go on with",
         "suspend": "records",
         "context": "reads the state of a run",
+        "find_context": "reads the state of a run",
         "id": "is a name",
         "cause": "is a span",
         "under": "says what others hang under",

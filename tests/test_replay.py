@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from deedbook.contract import Event
 from deedbook.format.families import CATALOGUE
 from deedbook.format.folds import fold
+from deedbook_audit.upcasting.reader import read as upcast
 from deedbook_inspect.replaying.account import AccountFold, measure_milliseconds
+from deedbook_inspect.replaying.handovers import HandoverFold
 from deedbook_inspect.replaying.page import MOST_EVENTS, VerificationResult, render_page
 from deedbook_inspect.replaying.payloads import BRIEF, MAX_VALUE, PayloadCutter
 
@@ -51,6 +53,18 @@ def told(events, checked=None):
     made = "".join(render_page("5e" * 16, account, checked or VerificationResult(True, "sound, unwitnessed"), STYLE))
     made.encode()
     return made, read(made)
+
+
+def test_agents_are_the_roles_that_handed_over(tmp_path: Path):
+    roles = (None, "lead", "planner", "lead")
+    steps = [
+        ("agent.transition", {"from": role, "to": to}) for role, to in zip(roles, [*roles[1:], "DONE"], strict=True)
+    ]
+    assert fold(HandoverFold(), story(*steps)) == {"runtime": "lead", "lead": "planner", "planner": "lead"}
+    old = tmp_path / "audit.jsonl"
+    row = {"id": "0", "session_id": "s", "ts": 1700000000.5, "type": "agent.transition", "actor": "planner"}
+    old.write_text(json.dumps({**row, "payload": {"to": "PLAN"}, "schema_version": "v1", "parent_id": None}) + "\n")
+    assert fold(HandoverFold(), upcast(old)) == {"planner": "PLAN"}
 
 
 class Page(HTMLParser):

@@ -88,6 +88,9 @@ def test_every_known_format_is_asserted(name: str) -> None:
         (PERSON, {"name": "Ada", "age": "7"}, ["$.age: expected integer, found string"]),
         (PERSON, {"name": None}, ["$.name: expected string, found null"]),
         (PERSON, [], ["$: expected object, found array"]),
+        ({"properties": {"a": {"pattern": "^x", "title": "an x"}}}, {"a": "sk-1"}, ["$.a: expected an x"]),
+        ({"properties": {"a": {"not": {"pattern": "^s"}, "title": "an x"}}}, {"a": "sk-1"}, ["$.a: expected an x"]),
+        ({"propertyNames": {"not": {"enum": ["a"]}, "title": "no a"}}, {"a": 1}, ["$: expected no a"]),
         ({"type": ["string", "null"]}, 1.5, ["$: expected null or string, found number"]),
         (
             {"items": {"minimum": 3}},

@@ -87,10 +87,11 @@ def test_criterion_07_ledger_holds_every_family_of_events(run, family: str):
 def test_criterion_08_replay_gives_the_closed_snapshot_and_the_workers_output(told: Place, run):
     snapshot = fold(SnapshotFold(), run).as_json()
     assert (snapshot["closed"], snapshot["output"]) == (True, "Hello, Ada!")
-    assert snapshot["agents"] == {"runtime": "reviewer"}
+    assert snapshot.pop("agents") == {"runtime": "reviewer"}
     assert snapshot["cost"]["input"] > 0
     (name,) = (name for name in told.sessions() if len(told.events(name)) == len(run))
     replayed = told.here("replay", name, "--json", status=0).json
+    assert replayed.pop("agents") == {"runtime": "lead", "lead": "planner", "planner": "worker", "worker": "reviewer"}
     assert replayed.pop("verified")
     assert replayed.pop("verdict").startswith("unwitnessed: sound as far as it goes")
     assert replayed == snapshot
@@ -191,7 +192,7 @@ def test_checklist_skill_with_bad_front_matter_is_never_registered(place: Place,
 
 def test_checklist_protected_write_finds_the_conflict_of_two_writers(place: Place):
     claims = [{"path": "reports/x.md", "text": text, "who": text, "why": "race", "expected_hash": ""} for text in "ab"]
-    writers = [place.start("call", "file-write", "--args", json.dumps(claim)) for claim in claims]
+    writers = [place.start_fork("call", "file-write", "--args", json.dumps(claim)) for claim in claims]
     assert sorted(writer.wait(60) for writer in writers) == [0, 1]
     for writer in writers:
         writer.communicate()
@@ -273,8 +274,9 @@ def test_fail_closed_unknown_tool_that_a_model_asks_for(place: Place):
 
 def test_fail_closed_tool_outside_the_selected_skill(place: Place):
     play(place, [ask("worker", "file-write", {"path": "reports/x", "text": "x"}), report("done"), verdict("pass")])
-    ran = place.here("run", "--profile", "played", "Say hello to Ada")
+    ran = place.here("run", "--profile", "played", "Say hello to Ada", status=0)
     assert "denied: file-write: 'file-write' is outside what skill greet allows [TOOL_NOT_ALLOWED]" in ran.err
+    assert "error:" not in ran.err, "the run went on without the call, and completed"
     assert not (place.path / "reports").exists()
 
 

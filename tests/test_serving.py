@@ -16,6 +16,8 @@ from serving import Wire, runtime
 
 from deedbook.format.errors import DeedbookError
 from deedbook_serve.client import Runtime
+from deedbook_serve.serving.methods import record_context
+from deedbook_serve.serving.session_table import OpenSession
 
 
 def call(ident, ability="echo", /, *, after=(), **args):
@@ -86,6 +88,22 @@ def test_prompt_is_asked_about_recorded_and_answered_with_what_hooks_signal(plac
     events = {event.span: event for event in place.events(session)}
     received = next(event for event in events.values() if event.type == "action.received")
     assert events[received.parent].type == "user.message"
+
+
+def test_context_of_a_prompt_is_recorded_and_read_by_hooks_until_the_next_prompt(place, peer, session):
+    def hinted(*context):
+        return peer.submit(session, "say hello", *context)["signals"]["routing_hint"][0]["value"]["ability"]
+
+    assert [hinted(), hinted({"ability": "count"}), hinted(), hinted()] == ["echo", "count", "echo", "echo"]
+    recorded = [event.payload["context"] for event in place.events(session) if event.type == "x.prompts.context"]
+    assert recorded == [{"ability": "count"}, {}]
+    assert refusal(peer.submit, session, "say hello", "no object") == "SCHEMA_VIOLATION"
+
+
+def test_context_is_refused_where_nobody_could_read_it(lab):
+    with pytest.raises(DeedbookError, match="a context needs features:") as caught:
+        record_context(OpenSession(lab.session(), None, "local"), {"ability": "count"})
+    assert (caught.value.error.code, lab.all("x.prompts.context")) == ("NOT_AVAILABLE", [])
 
 
 def test_client_of_the_workspace_sees_what_is_exposed_to_it_and_acts_for_its_peer(place, peer):
@@ -405,7 +423,7 @@ def test_calls_of_actions_are_judged_again_as_they_were(place, peer, session):
 
 def test_description_holds_the_schemas_of_the_wire(peer):
     described = peer.describe()
-    assert described["request"] == SCHEMAS.document("runtime_request_v1")
+    assert described["request"] == SCHEMAS.document("runtime_request_v2")
     assert described["response"] == SCHEMAS.document("runtime_response_v1")
     assert set(described["actions"]) >= {"CALL", "CREATE_TASK", "END_SESSION"}
     assert set(described["methods"]) >= {"session.open", "actions"}

@@ -26,7 +26,7 @@ LATER = (
     "deedbook_log.checkpoints.keeper", "deedbook_log.checkpoints.keys", "deedbook_log.checkpoints.log",
     "deedbook_log.checkpoints.trees", "deedbook_log.checkpoints.writer", "deedbook_serve.agents",
     "deedbook_serve.bridging.session_table", "deedbook_serve.tools", "deedbook_serve.workdocs",
-    "deedbook_tool_mcp.edits", "deedbook_tool_mcp.listings", "deedbook_tool_mcp.server_listing",
+    "deedbook_author.yaml_edits", "deedbook_tool_mcp.listings", "deedbook_tool_mcp.server_listing",
     "deedbook_tool_mcp.servers",
 )  # fmt: skip
 """Rooms of the kernel: they read and compile a workspace, or serve hooks elsewhere, conditions and event loops."""

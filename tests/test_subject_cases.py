@@ -12,7 +12,7 @@ from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.workspace.trees import SourceTree
-from deedbook_author.commands.policy import _judged, _policy
+from deedbook_author.commands.policy import _list_subjects, _policy
 from deedbook_author.policy_cases import coverage, read_cases, run_case
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -157,7 +157,7 @@ def test_case_about_a_subject_in_a_file_of_version_1_is_refused(lab):
 def test_list_of_policies_shows_subjects(ruled):
     with ruled.kernel() as kernel:
         entry = kernel.bindings.charter.document["policies"]["routing"]
-    assert _judged(entry, []) == "finding"
+    assert _list_subjects(entry, []) == "finding"
     told = {"schema_version": "v1", "policies": [_policy("routing", entry, [])], "idle": []}
     assert told["policies"][0]["subjects"] == ["finding"]
     assert SCHEMAS.validator("output_policy_list_v1").violations(told) == ()

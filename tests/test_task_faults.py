@@ -130,7 +130,7 @@ def test_task_that_did_not_happen_runs_again_and_a_handler_that_knows_says_so_it
 
 def test_of_two_processes_that_run_a_task_at_once_one_has_the_effect(place):
     task = place.run("tasks", "create", "pay", status=0).out.strip()
-    both = [place.start("tasks", "run", task) for _ in range(2)]
+    both = [place.start_fork("tasks", "run", task) for _ in range(2)]
     ran = [ended(process) for process in both]
     assert len(effects(place)) == 1
     assert {each.status for each in ran} <= {0, 1}

@@ -13,7 +13,7 @@ from deedbook_approvals.answering import answer
 from deedbook_audit.rederive import rejudge
 from deedbook_serve.tasks import pages
 from deedbook_serve.tasks.book import TaskBook
-from deedbook_serve.tasks.runner import Tasks
+from deedbook_serve.tasks.runner import Tasks, TaskSpec
 
 ADA = Principal("ada", "test")
 
@@ -80,6 +80,22 @@ def test_task_is_made_then_run_once_and_its_result_returned_again(shop, working)
     assert (again.result, again.recorded) == ({"written": 1}, True)
     assert shop.done == [{"n": 1}]
     assert tasks.get(task).value.state == "succeeded"
+
+
+def test_spec_of_a_task_is_created_and_run_and_its_key_names_the_same_task(shop, working):
+    tasks = working()
+    spec = TaskSpec("write", {"n": 1}, "once")
+    first, again = tasks.run(spec).value, tasks.run(spec).value
+    assert (first.result, again.result, again.recorded, again.task) == (
+        {"written": 1},
+        {"written": 1},
+        True,
+        first.task,
+    )
+    assert tasks.run(TaskSpec("wrote")).error.code == "TOOL_NOT_FOUND"
+    shop.hook("pre", "PreAbilityCreate", lambda call: deny("no"), match={"abilities": ["write"]})
+    assert working().run(TaskSpec("write", {"n": 2})).error.code == "TASK_UNAVAILABLE"
+    assert shop.done == [{"n": 1}]
 
 
 def test_task_stands_in_both_ledgers_and_its_call_hangs_under_its_run(shop, working):

@@ -10,7 +10,7 @@ import importlib_metadata
 from deedbook.charter.bindings import bind
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
-from deedbook.charter.locks import Store, open_charter
+from deedbook.charter.locks import Store, choose_charter, enforce
 from deedbook.contract import ALLOW, GateSpec, HandlerSpec, hookimpl
 from deedbook.format.errors import BindingError
 from deedbook.format.files import Folder
@@ -117,8 +117,9 @@ class Workshop:
 
     def open(self, **options):
         with Folder.at(self.root) as root, Folder.at(self.state, create=True) as state:
-            given = {"kernel": KERNEL} | options
-            return open_charter(self.workspace(), self.catalogue(), Store(state, self.key()), root, **given)
+            store, record = Store(state, self.key()), options.pop("record", None)
+            charter = choose_charter(self.workspace(), self.catalogue(), store, root, **{"kernel": KERNEL} | options)
+            return enforce(charter, store, root, record)
 
     def lock(self, **options):
         with Folder.at(self.root) as root, Folder.at(self.state, create=True) as state:

@@ -17,7 +17,7 @@ import attrs
 from .charter.bindings import bind
 from .charter.cachekeys import CacheKey, cache_key
 from .charter.judging import bind_for_judging
-from .charter.locks import ActiveCharter, enforce, find_unchanged, open_charter
+from .charter.locks import ActiveCharter, choose_charter, enforce, find_unchanged
 from .charter.settings import CheckpointSettings
 from .charter.store import StartRecord, Store
 from .contract import MODES, Json, Object, Principal
@@ -38,7 +38,7 @@ from .format.paths import LEDGER_FILE
 from .format.release import VERSION
 from .format.schema import Schemas, data_folder, suggest
 from .format.sealed import Sealer
-from .ledger.chain import explained
+from .ledger.chain import translate_errors
 from .ledger.journal import DATASYNC
 from .ledger.ledger import Ledger, WorkspaceLedger
 from .maintenance.identity import CLOSED, Identity
@@ -254,17 +254,17 @@ class Kernel:
             return
         why = f"another charter is in force than when the run was interrupted: {now}, was {before}"
         differences = self._charter_differences(before)
-        told = f"; {differences}" if differences else ""
-        raise BindingError(fault("RESUME_CHARTER_CHANGED", f"{why}{told}. To go on under it: --accept-charter {now}"))
+        suffix = f"; {differences}" if differences else ""
+        raise BindingError(fault("RESUME_CHARTER_CHANGED", f"{why}{suffix}. To go on under it: --accept-charter {now}"))
 
     def _charter_differences(self, before: str) -> str:
         from .charter.changes import compare
 
         with suppress(DeedbookError, OSError):
             changes = compare(Store(self.state).load(before).document, self.bindings.charter.document)
-            told = [*changes.looser, *changes.tighter] or list(changes.other)
-            more = [f"{len(told) - _MOST} more"] if len(told) > _MOST else []
-            return "; ".join([*told[:_MOST], *more])
+            shown = [*changes.looser, *changes.tighter] or list(changes.other)
+            more = [f"{len(shown) - _MOST} more"] if len(shown) > _MOST else []
+            return "; ".join([*shown[:_MOST], *more])
         return ""
 
     def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":
@@ -330,7 +330,7 @@ class Kernel:
     def _new_ledger(self, **how: Any) -> Ledger:
         """Create the ledger of a new session, protected from removal as an unstarted one."""
         identity, durability = new_id(), self.bindings.charter.document["durability"]
-        with explained(f"{self.state.path}/{SESSIONS}"), session_start_lock(self.state), ExitStack() as undo:
+        with translate_errors(f"{self.state.path}/{SESSIONS}"), session_start_lock(self.state), ExitStack() as undo:
             folder = undo.enter_context(self.state.sub(f"sessions/{identity}", create=True))
             ledger = Ledger.create(folder, identity, new_id(), durability=durability, sealer=self.sealer, **how)
             undo.callback(ledger.close)
@@ -375,10 +375,13 @@ def open_kernel(path: str | Path = ".", *, profile: str | None = None, catalogue
     refuse_platform()
     require_type(path, (str, os.PathLike), "path")
     require_type(profile, (str, type(None)), "profile")
-    root, catalogue = find_workspace(Path(path)), catalogue or discover()
-    with ExitStack() as held:
-        kernel = _reopen(root, profile, catalogue, held) or _open_from_sources(root, profile, catalogue, held)
-        return attrs.evolve(kernel, resources=held.pop_all())
+    try:
+        root, catalogue = find_workspace(Path(path)), catalogue or discover()
+        with ExitStack() as held:
+            kernel = _reopen(root, profile, catalogue, held) or _open_from_sources(root, profile, catalogue, held)
+            return attrs.evolve(kernel, resources=held.pop_all())
+    except SourceError as problem:  # it names the faulty lines: the traceback needs no frame from here
+        raise problem.with_traceback(None) from None
 
 
 def _reopen(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel | None:
@@ -403,7 +406,7 @@ def _reopen(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     values = site.secret_values()
     if not all(values.get(name) for name in start.secrets):
         return None
-    return _assemble(site, catalogue, held, lambda store, _, record: enforce(charter, store, record), key, lazily=True)
+    return _assemble(site, catalogue, held, lambda *_: charter, key, lazily=True)
 
 
 def _open_from_sources(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
@@ -419,11 +422,9 @@ def _open_from_sources(root: Path, profile: str | None, catalogue: Catalogue, he
 
     workspace = load_profile(root, profile, catalogue)
 
-    def choose(store: Store, folder: Folder, record: Callable[[ActiveCharter], None]) -> ActiveCharter:
-        return open_charter(workspace, catalogue, store, folder, kernel=VERSION, record=record)
-
     site = Site.of(workspace)
     key = cache_key(site.root, site.state, create=True)
+    choose = partial(choose_charter, workspace, catalogue, kernel=VERSION)
     kernel = _assemble(site, catalogue, held, choose, key, lazily=False)
     if kernel.active_charter.charter.pinned and not workspace.unread:  # an unreadable source has no digest to compare
         known = listing if folders == workspace.folders else ""
@@ -444,36 +445,40 @@ def _assemble(
     site: Site,
     catalogue: Catalogue,
     held: ExitStack,
-    choose: Callable[[Store, Folder, Callable[[ActiveCharter], None]], ActiveCharter],
+    choose: Callable[[Store, Folder], Charter],
     key: CacheKey,
     *,
     lazily: bool,
 ) -> Kernel:
-    """Open all parts of a kernel, to be closed with *held*; *choose* selects the charter in force."""
+    """Open all parts of a kernel, to be closed with *held*; *choose* selects the charter.
+
+    A charter is stored once all its plugins are constructed: a key in place of a secret's name leaves no copy.
+    """
     state = held.enter_context(_state_folder(site.state))
     root = held.enter_context(Folder.at(site.root))
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
     store = Store(state, key)
-    begun = ledger.size  # a new ledger names no charter yet, even if the state folder has one
-    opened = choose(store, root, lambda opened: _record(ledger, opened))
-    if begun == ledger.size == 1:
-        _record(ledger, opened)
-    charter = opened.charter.digest
-    identity = Identity(ledger, state, kernel=VERSION, charter=charter, warm=lazily or opened.previous == charter)
-    log = LogWatch(state, ledger, CheckpointSettings.read(opened.charter.document.get(LOG, {}), site.root))
-    named = (key.partition("/")[2] for key in opened.charter.document["plugins"] if key.startswith(f"{FEATURE}/"))
-    settings = {name: entry["settings"] for name, entry in opened.charter.document.get("features", {}).items()}
-    features = Features(catalogue, named, settings)
+    charter = choose(store, root)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     programs = WorkersOnDemand(private=any(secrets.values()))
     held.callback(programs.close)
-    host = build_host(root, site, secrets, schemas, programs, opened.charter, catalogue)
+    host = build_host(root, site, secrets, schemas, programs, charter, catalogue)
     held.callback(host.close)
     persona = partial(_persona, root, catalogue)
-    bindings = bind(opened.charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
+    bindings = bind(charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
+    begun = ledger.size  # a new ledger names no charter yet, even if the state folder has one
+    opened = enforce(charter, store, None if lazily else root, lambda opened: _record(ledger, opened))
+    if begun == ledger.size == 1:
+        _record(ledger, opened)
+    warm = lazily or opened.previous == charter.digest
+    identity = Identity(ledger, state, kernel=VERSION, charter=charter.digest, warm=warm)
+    log = LogWatch(state, ledger, CheckpointSettings.read(charter.document.get(LOG, {}), site.root))
+    named = (key.partition("/")[2] for key in charter.document["plugins"] if key.startswith(f"{FEATURE}/"))
+    settings = {name: entry["settings"] for name, entry in charter.document.get("features", {}).items()}
+    features = Features(catalogue, named, settings)
     return Kernel(
         site, opened, bindings, schemas, state, ledger, sealer, identity, log, features, Notices(), host, programs, held
     )  # fmt: skip

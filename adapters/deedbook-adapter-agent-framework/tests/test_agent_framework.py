@@ -9,9 +9,8 @@ from deedbook_adapter_agent_framework import govern
 
 from deedbook import guard
 from deedbook.format.errors import BindingError, LedgerError, fault
-from deedbook.format.reader import read
 from deedbook_guard import Conversation
-from deedbook_testing.adapters import AdapterContract
+from deedbook_testing.adapters import AdapterContract, read_events
 
 
 class TestContract(AdapterContract):
@@ -44,19 +43,9 @@ class TestContract(AdapterContract):
 
 
 @pytest.fixture
-def asking(tmp_path):
+def asking(program_guard):
     """Give the guard of a workspace that asks a person about unknown tools."""
-    (tmp_path / ".system").mkdir()
-    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: ask}}\n"
-    (tmp_path / ".system/deedbook.yaml").write_text(text)
-    with guard("crew", workspace=tmp_path) as governed:
-        yield governed
-
-
-def events(governed):
-    governed.close()
-    (place,) = (governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
-    return list(read(place))
+    return program_guard("ask")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["run", "stream"])
@@ -68,7 +57,7 @@ def test_usage_and_instructions_are_recorded(asking, stream):
         await (ran.get_final_response() if stream else ran)
 
     asyncio.run(run())
-    found = {event.type: event.payload for event in events(asking)}
+    found = {event.type: event.payload for event in read_events(asking)}
     sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}]
     assert found["llm.request"]["request"]["messages"] == sent
     assert found["llm.response"]["response"]["usage"] == {"input_tokens": 7, "output_tokens": 3}
@@ -110,7 +99,9 @@ def test_stream_that_is_left_early_has_an_outcome(asking):
         await stream.close()
 
     asyncio.run(run())
-    kinds = [(event.type, event.payload.get("outcome")) for event in events(asking) if event.type.startswith("llm.")]
+    kinds = [
+        (event.type, event.payload.get("outcome")) for event in read_events(asking) if event.type.startswith("llm.")
+    ]
     assert kinds == [("llm.request", None), ("llm.error", "cancelled")]
 
 

@@ -37,7 +37,6 @@ from deedbook_guard import Conversation, Guard
 from deedbook_testing.adapters import AdapterContract
 from deedbook_testing.soundness import assert_sound
 
-USAGE = {"input_token_count": 7, "output_token_count": 3}
 POINTS = {  # each point: what decides there, and how many requests and texts there were by then
     InterceptionPoint.AGENT_STARTUP: (Guard, "conversation", 0, 0),
     InterceptionPoint.INPUT: (Session, "submit", 0, 0),

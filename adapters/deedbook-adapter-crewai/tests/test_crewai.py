@@ -18,7 +18,6 @@ from crewai.tools import tool as make_tool
 from crewai.tools.tool_failure import ToolFailure
 from deedbook_adapter_crewai import govern
 
-from deedbook import guard
 from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
 from deedbook_testing.adapters import AdapterContract
@@ -103,24 +102,6 @@ class TestContract(AdapterContract):
         return told(agent)
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    """Give a function that returns the guard of a workspace in which unknown tools follow a rule."""
-    made = []
-
-    def make(unknown="allow", name="crew"):
-        place = tmp_path / name
-        (place / ".system").mkdir(parents=True)
-        text = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n"
-        (place / ".system/deedbook.yaml").write_text(text)
-        made.append(guard("crew", workspace=place))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
 def sessions(governed):
     governed.close()
     places = (governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
@@ -149,8 +130,8 @@ SEND = [[("send", {"text": "a"})]]
 ASKED = ["llm.request", "llm.response"]
 
 
-def test_usage_prompt_and_tools_are_recorded(workspace):
-    governed = workspace()
+def test_usage_prompt_and_tools_are_recorded(program_guard):
+    governed = program_guard()
     govern(governed, crew_of(agent_of([send_to([])], SEND))).kickoff()
     found = events(governed)
     requests = [event.payload["request"] for event in found if event.type == "llm.request"]
@@ -170,9 +151,9 @@ def test_usage_prompt_and_tools_are_recorded(workspace):
 
 @pytest.mark.parametrize("way", ["kickoff", "akickoff", "agent"])
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
-def test_each_way_to_call_a_tool_is_governed_in_its_conversation(workspace, native, way):
+def test_each_way_to_call_a_tool_is_governed_in_its_conversation(program_guard, native, way):
     """The framework runs tools in threads, and some of these do not inherit the conversation by themselves."""
-    governed, done = workspace(), []
+    governed, done = program_guard(), []
     agent = agent_of([send_to(done)], SEND, native=native)
     crew = govern(governed, agent if way == "agent" else crew_of(agent))
     with governed.conversation("order a7") as conversation:
@@ -188,8 +169,8 @@ def test_each_way_to_call_a_tool_is_governed_in_its_conversation(workspace, nati
 
 @pytest.mark.parametrize("way", ["kickoff", "akickoff"])
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
-def test_model_is_told_why_a_call_is_denied(workspace, native, way):
-    governed, done = workspace("ask"), []
+def test_model_is_told_why_a_call_is_denied(program_guard, native, way):
+    governed, done = program_guard("ask"), []
     crew = govern(governed, crew_of(agent_of([send_to(done)], SEND, native=native)))
     asyncio.run(crew.akickoff()) if way == "akickoff" else crew.kickoff()
     assert done == []
@@ -201,9 +182,9 @@ def test_model_is_told_why_a_call_is_denied(workspace, native, way):
     assert "deedbook approvals approve" in sent
 
 
-def test_model_that_is_asked_outside_of_a_run_is_governed(workspace):
+def test_model_that_is_asked_outside_of_a_run_is_governed(program_guard):
     """A governed model judges by itself, also in a coroutine."""
-    governed = workspace()
+    governed = program_guard()
     agent = govern(governed, agent_of([]))
     assert agent.llm.call("hello") == "done"
     assert asyncio.run(agent.llm.acall([{"role": "user", "content": "hello"}])) == "done"
@@ -213,9 +194,9 @@ def test_model_that_is_asked_outside_of_a_run_is_governed(workspace):
     assert [event.type for event in found if event.type.startswith("llm.")] == ASKED * 2
 
 
-def test_attempts_of_the_framework_are_requests_of_their_own(workspace, monkeypatch):
+def test_attempts_of_the_framework_are_requests_of_their_own(program_guard, monkeypatch):
     """It asks again if a provider limits the rate."""
-    governed, failures = workspace(), [RuntimeError("too many requests")]
+    governed, failures = program_guard(), [RuntimeError("too many requests")]
     monkeypatch.setattr("crewai.llms.retry._LLM_RATE_LIMIT_INITIAL_DELAY_SECONDS", 0)
 
     def fail_once():
@@ -226,10 +207,10 @@ def test_attempts_of_the_framework_are_requests_of_their_own(workspace, monkeypa
     assert kinds(governed) == ["llm.request", "llm.error", *ASKED]
 
 
-def test_two_guards_in_one_process_do_not_meet(workspace):
+def test_two_guards_in_one_process_do_not_meet(program_guard):
     """Each crew has its guard, also when one runs in a tool of the other; one tool cannot have two."""
     done = []
-    outer, inner = workspace(name="outer"), workspace("deny", name="inner")
+    outer, inner = program_guard(name="outer"), program_guard("deny", name="inner")
     shared = send_to(done)
     small = govern(inner, crew_of(agent_of([shared], SEND)))
 
@@ -247,9 +228,9 @@ def test_two_guards_in_one_process_do_not_meet(workspace):
         govern(outer, crew_of(agent_of([shared])))
 
 
-def test_cleared_hooks_open_nothing(workspace):
+def test_cleared_hooks_open_nothing(program_guard):
     """Any code may clear the global hooks of the framework; hooks of other people fail open."""
-    governed, done = workspace("deny"), []
+    governed, done = program_guard("deny"), []
 
     def clear(_context):
         clear_all()
@@ -267,8 +248,8 @@ def test_cleared_hooks_open_nothing(workspace):
     assert kinds(governed) == [*ASKED, "tool.denied", *ASKED]
 
 
-def test_arguments_that_a_hook_changes_are_judged_as_they_are_used(workspace):
-    governed, done = workspace(), []
+def test_arguments_that_a_hook_changes_are_judged_as_they_are_used(program_guard):
+    governed, done = program_guard(), []
 
     def change(context):
         context.tool_input["text"] = "changed"
@@ -282,9 +263,9 @@ def test_arguments_that_a_hook_changes_are_judged_as_they_are_used(workspace):
     assert done == [call["args"]["input"]["text"]] == ["changed"]
 
 
-def test_tools_that_the_framework_makes_in_a_run_are_governed(workspace):
+def test_tools_that_the_framework_makes_in_a_run_are_governed(program_guard):
     """An agent that may delegate gets tools when its task begins; those of its co-workers pass the same door."""
-    governed, done = workspace(), []
+    governed, done = program_guard(), []
     worker = agent_of([send_to(done)], SEND, role="worker")
     words = {"task": "send it", "context": "none", "coworker": "worker"}
     lead = agent_of([], [[("delegate_work_to_coworker", words)]], role="lead", allow_delegation=True)
@@ -296,8 +277,8 @@ def test_tools_that_the_framework_makes_in_a_run_are_governed(workspace):
 
 
 @pytest.mark.parametrize("unknown", ["allow", "deny"])
-def test_manager_that_the_framework_makes_is_governed(workspace, unknown):
-    governed, done = workspace(unknown), []
+def test_manager_that_the_framework_makes_is_governed(program_guard, unknown):
+    governed, done = program_guard(unknown), []
     worker = agent_of([send_to(done)], SEND, role="worker")
     words = {"task": "send it", "context": "none", "coworker": "worker"}
     manager = Fake(model="fake", turns=[[("delegate_work_to_coworker", words)]])
@@ -310,17 +291,17 @@ def test_manager_that_the_framework_makes_is_governed(workspace, unknown):
     assert found.count("tool.call") == (2 if unknown == "allow" else 0)
 
 
-def test_copies_are_governed(workspace):
-    governed, done = workspace("deny"), []
+def test_copies_are_governed(program_guard):
+    governed, done = program_guard("deny"), []
     crew = crew_of(agent_of([send_to(done)], SEND + SEND))
     govern(governed, crew).kickoff_for_each([{}, {}])
     assert done == []
     assert kinds(governed).count("tool.denied") >= 1
 
 
-def test_agent_that_is_not_governed_runs_no_tool_in_a_governed_run(workspace):
+def test_agent_that_is_not_governed_runs_no_tool_in_a_governed_run(program_guard):
     """A tool that builds an agent of its own, and a model that nobody governs."""
-    governed, done, notes = workspace(), [], []
+    governed, done, notes = program_guard(), [], []
 
     class Noted(Fake):
         def call(self, messages, tools=None, *args, **kwargs):
@@ -345,9 +326,9 @@ def test_agent_that_is_not_governed_runs_no_tool_in_a_governed_run(workspace):
     assert notes
 
 
-def test_hook_that_fails_stops_the_call(workspace, monkeypatch):
+def test_hook_that_fails_stops_the_call(program_guard, monkeypatch):
     """The framework runs the tool after any exception of a hook but its own."""
-    governed, done = workspace(), []
+    governed, done = program_guard(), []
     crew = govern(governed, crew_of(agent_of([send_to(done)], SEND)))
 
     def crash(_target):
@@ -359,9 +340,9 @@ def test_hook_that_fails_stops_the_call(workspace, monkeypatch):
     assert done == []
 
 
-def test_repeated_call_is_made_and_judged_again(workspace):
+def test_repeated_call_is_made_and_judged_again(program_guard):
     """The framework's cache would answer it without a decision."""
-    governed, done = workspace(), []
+    governed, done = program_guard(), []
     govern(governed, crew_of(agent_of([send_to(done)], SEND + SEND))).kickoff()
     assert done == ["a", "a"]
     assert kinds(governed).count("tool.call") == 2
@@ -384,16 +365,16 @@ class Sender(BaseTool):
 
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
-def test_tool_that_calls_itself_is_judged_each_time(workspace, native):
-    governed, sender = workspace(), Sender()
+def test_tool_that_calls_itself_is_judged_each_time(program_guard, native):
+    governed, sender = program_guard(), Sender()
     turns = [[("send", {"text": "a", "again": True})]]
     govern(governed, crew_of(agent_of([sender], turns, native=native))).kickoff()
     assert sender.done == ["a", "third"]
     assert kinds(governed).count("tool.call") == kinds(governed).count("tool.result") == 2
 
 
-def test_each_method_of_a_tool_passes_the_door_once(workspace):
-    governed, sender = workspace(), Sender()
+def test_each_method_of_a_tool_passes_the_door_once(program_guard):
+    governed, sender = program_guard(), Sender()
     govern(governed, crew_of(agent_of([sender, send_to([])])))
     sender.run(text="a")
     sender._run("b")
@@ -405,8 +386,8 @@ def test_each_method_of_a_tool_passes_the_door_once(workspace):
     assert [call["text"] for call in calls] == ["a", "b", "c", "d", "e"]
 
 
-def test_failure_that_a_tool_reports_is_recorded(workspace):
-    governed = workspace()
+def test_failure_that_a_tool_reports_is_recorded(program_guard):
+    governed = program_guard()
 
     @make_tool("send")
     def send(text: str) -> Any:
@@ -419,14 +400,14 @@ def test_failure_that_a_tool_reports_is_recorded(workspace):
     assert "no such channel" in error["message"]
 
 
-def test_what_another_framework_runs_is_refused(workspace):
-    governed = workspace()
+def test_what_another_framework_runs_is_refused(program_guard):
+    governed = program_guard()
     for target in (object(), send_to([])):
         with pytest.raises(BindingError, match="neither a crew nor an agent"):
             govern(governed, target)
 
 
-def test_version_that_is_not_tested_is_refused(workspace, monkeypatch):
+def test_version_that_is_not_tested_is_refused(program_guard, monkeypatch):
     monkeypatch.setattr("deedbook_adapter_crewai.BELOW", "1.0")
     with pytest.raises(BindingError, match="is tested with crewai"):
-        govern(workspace(), crew_of(agent_of([])))
+        govern(program_guard(), crew_of(agent_of([])))

@@ -20,10 +20,9 @@ from google.adk.tools import AgentTool, FunctionTool
 from google.adk.workflow import START, Workflow
 from google.genai import types
 
-from deedbook import guard
 from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
-from deedbook_testing.adapters import AdapterContract
+from deedbook_testing.adapters import AdapterContract, read_events
 
 USAGE = types.GenerateContentResponseUsageMetadata(prompt_token_count=7, candidates_token_count=3)
 
@@ -105,32 +104,8 @@ class TestContract(AdapterContract):
         return told(await agent.say("go", StreamingMode.SSE))
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    """Give a function that returns the guard of a workspace for programs in which unknown tools follow a rule."""
-    made = []
-
-    def make(unknown="allow", name="crew", more=""):
-        place = tmp_path / name
-        (place / ".system").mkdir(parents=True)
-        text = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n{more}"
-        (place / ".system/deedbook.yaml").write_text(text)
-        made.append(guard("crew", workspace=place))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def events(governed):
-    governed.close()
-    places = (governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
-    return [event for place in places for event in read(place)]
-
-
 def kinds(governed):
-    return [event.type for event in events(governed) if event.type.startswith(("tool.", "llm."))]
+    return [event.type for event in read_events(governed) if event.type.startswith(("tool.", "llm."))]
 
 
 def tool_with(done):
@@ -146,11 +121,11 @@ SEND = [[("send", {"text": "a"})]]
 
 
 @pytest.mark.parametrize("mode", [StreamingMode.NONE, StreamingMode.SSE])
-def test_model_usage_and_instruction_are_recorded(workspace, mode):
-    governed = workspace()
+def test_model_usage_and_instruction_are_recorded(program_guard, mode):
+    governed = program_guard()
     crew = Conversation(agent([tool_with([])], SEND, instruction="Be brief."), govern(governed))
     asyncio.run(crew.say("go", mode))
-    found = events(governed)
+    found = read_events(governed)
     answers = [event.payload["response"] for event in found if event.type == "llm.response"]
     requests = [event.payload["request"] for event in found if event.type == "llm.request"]
     assert answers[1] == {**answers[1], "text": "done", "model": "fake-1", "finish_reason": "stop"}
@@ -172,13 +147,13 @@ class Changing(BasePlugin):
         llm_request.config.system_instruction = "changed"
 
 
-def test_what_a_later_plugin_changes_is_judged_as_it_is_done(workspace):
-    governed, done = workspace(), []
+def test_what_a_later_plugin_changes_is_judged_as_it_is_done(program_guard):
+    governed, done = program_guard(), []
     asyncio.run(Conversation(agent([tool_with(done)], SEND), govern(governed), Changing("late")).say("go"))
-    (call,) = [event.payload for event in events(governed) if event.type == "tool.call"]
+    (call,) = [event.payload for event in read_events(governed) if event.type == "tool.call"]
     assert done == ["changed"]
     assert call["args"]["input"] == {"text": "changed"}
-    (request, *_) = [event.payload["request"] for event in events(governed) if event.type == "llm.request"]
+    (request, *_) = [event.payload["request"] for event in read_events(governed) if event.type == "llm.request"]
     assert request["messages"][0] == {"role": "system", "content": "changed"}
 
 
@@ -190,8 +165,8 @@ class Answering(BasePlugin):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_answer_of_another_plugin_is_no_call(workspace, first):
-    governed, done = workspace(), []
+def test_answer_of_another_plugin_is_no_call(program_guard, first):
+    governed, done = program_guard(), []
     plugins = [govern(governed), Answering("cache")]
     crew = Conversation(agent([tool_with(done)], SEND), *(plugins if first else reversed(plugins)))
     assert "from a cache" in told(asyncio.run(crew.say("go")))
@@ -199,11 +174,11 @@ def test_answer_of_another_plugin_is_no_call(workspace, first):
     assert "tool.call" not in kinds(governed)
 
 
-def test_two_guards_share_a_tool_and_a_model(workspace):
+def test_two_guards_share_a_tool_and_a_model(program_guard):
     """The guard of the app that runs decides; without a guard, nothing is recorded."""
     done = []
     tool, model = FunctionTool(tool_with(done)), Fake()
-    one, other = workspace(name="one"), workspace("deny", name="other")
+    one, other = program_guard(name="one"), program_guard("deny", name="other")
     crews = [Conversation(LlmAgent(name="crew", model=model, tools=[tool]), govern(each)) for each in (one, other)]
     free = Conversation(LlmAgent(name="crew", model=model, tools=[tool]))
     for each in (*crews, free):
@@ -215,9 +190,9 @@ def test_two_guards_share_a_tool_and_a_model(workspace):
     assert kinds(other) == [*models, "tool.denied", *models]
 
 
-def test_call_that_needs_a_person_pauses_the_run(workspace):
+def test_call_that_needs_a_person_pauses_the_run(program_guard):
     """A resumed run is judged again: the yes of the framework is no signed approval."""
-    governed, done = workspace("ask"), []
+    governed, done = program_guard("ask"), []
     crew = Conversation(agent([tool_with(done)], SEND), govern(governed, pause=True))
 
     async def run():
@@ -244,8 +219,8 @@ class Waiting(Fake):
         yield
 
 
-def test_cancelled_request_has_an_outcome(workspace):
-    governed = workspace()
+def test_cancelled_request_has_an_outcome(program_guard):
+    governed = program_guard()
 
     async def cancel():
         begun = asyncio.Event()
@@ -257,12 +232,12 @@ def test_cancelled_request_has_an_outcome(workspace):
             await task
 
     asyncio.run(cancel())
-    found = [(each.type, each.payload.get("outcome")) for each in events(governed) if each.type.startswith("llm.")]
+    found = [(each.type, each.payload.get("outcome")) for each in read_events(governed) if each.type.startswith("llm.")]
     assert found == [("llm.request", None), ("llm.error", "cancelled")]
 
 
-def test_what_acts_outside_of_the_plugin_is_refused(workspace):
-    governed = workspace()
+def test_what_acts_outside_of_the_plugin_is_refused(program_guard):
+    governed = program_guard()
     coder = agent([], code_executor=UnsafeLocalCodeExecutor())
     with pytest.raises(RuntimeError, match="UnsafeLocalCodeExecutor runs code"):
         asyncio.run(Conversation(coder, govern(governed)).say("go"))
@@ -273,16 +248,16 @@ def test_what_acts_outside_of_the_plugin_is_refused(workspace):
 
 
 @pytest.mark.parametrize("unknown", ["allow", "deny"])
-def test_tool_that_is_a_step_of_a_workflow_is_governed(workspace, unknown):
-    governed, done = workspace(unknown), []
+def test_tool_that_is_a_step_of_a_workflow_is_governed(program_guard, unknown):
+    governed, done = program_guard(unknown), []
     steps = Workflow(name="crew", edges=[(START, FunctionTool(tool_with(done)))])
     asyncio.run(Conversation(steps, govern(governed)).say('{"text": "a"}'))
     assert done == (["a"] if unknown == "allow" else [])
     assert kinds(governed) == (["tool.call", "tool.result"] if unknown == "allow" else ["tool.denied"])
 
 
-def test_tool_in_a_thread_belongs_to_the_conversation(workspace):
-    governed, done = workspace(), []
+def test_tool_in_a_thread_belongs_to_the_conversation(program_guard):
+    governed, done = program_guard(), []
     crew = Conversation(agent([tool_with(done)], SEND), govern(governed))
     with governed.conversation("order a7") as conversation:
         asyncio.run(crew.say("go", tool_thread_pool_config=ToolThreadPoolConfig()))
@@ -324,9 +299,9 @@ class LiveFake(Fake):
 
 
 @pytest.mark.parametrize("unknown", ["allow", "deny"])
-def test_tools_of_a_live_run_are_governed(workspace, unknown):
+def test_tools_of_a_live_run_are_governed(program_guard, unknown):
     """What is said over a live connection is not seen, and the ledger says so."""
-    governed, done = workspace(unknown), []
+    governed, done = program_guard(unknown), []
     crew = Conversation(LlmAgent(name="crew", model=LiveFake(), tools=[tool_with(done)]), govern(governed))
 
     async def run():
@@ -343,7 +318,7 @@ def test_tools_of_a_live_run_are_governed(workspace, unknown):
     allowed = unknown == "allow"
     assert ("sent a" in answer) == allowed
     assert done == (["a"] if allowed else [])
-    found = events(governed)
+    found = read_events(governed)
     assert [each.type for each in found if each.type.startswith("tool.")] == (
         ["tool.call", "tool.result"] if allowed else ["tool.denied"]
     )
@@ -352,13 +327,13 @@ def test_tools_of_a_live_run_are_governed(workspace, unknown):
     ]
 
 
-def test_requests_over_an_unseen_connection_are_refused(workspace):
-    crew = Conversation(LlmAgent(name="crew", model=LiveFake(model="gemini-3.5-flash")), govern(workspace()))
+def test_requests_over_an_unseen_connection_are_refused(program_guard):
+    crew = Conversation(LlmAgent(name="crew", model=LiveFake(model="gemini-3.5-flash")), govern(program_guard()))
     with pytest.raises(RuntimeError, match="support_cfc sends its requests"):
         asyncio.run(crew.say("go", support_cfc=True))
 
 
-def test_version_that_is_not_tested_is_refused(workspace, monkeypatch):
+def test_version_that_is_not_tested_is_refused(program_guard, monkeypatch):
     monkeypatch.setattr("deedbook_adapter_google_adk.BELOW", "1.0")
     with pytest.raises(BindingError, match="is tested with google-adk"):
-        govern(workspace())
+        govern(program_guard())

@@ -1,6 +1,7 @@
 """The adapter for LangChain, with real agents and a fake model."""
 
 import asyncio
+import json
 from typing import Annotated, Any
 
 import pytest
@@ -9,10 +10,12 @@ from langchain.agents import create_agent
 from langchain.messages import AIMessage, ToolMessage
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
+from pydantic import Field
 
 from deedbook import guard
 from deedbook.format.errors import BindingError
@@ -93,13 +96,9 @@ class TestContract(AdapterContract):
 
 
 @pytest.fixture
-def asking(tmp_path):
+def asking(program_guard):
     """Give the guard of a workspace that asks a person about unknown tools."""
-    (tmp_path / ".system").mkdir()
-    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: ask}}\n"
-    (tmp_path / ".system/deedbook.yaml").write_text(text)
-    with guard("crew", workspace=tmp_path) as governed:
-        yield governed
+    return program_guard("ask")
 
 
 def kinds(governed):
@@ -111,6 +110,27 @@ def kinds(governed):
 def send(text: str) -> str:
     """Send a text."""
     return f"sent {text}"
+
+
+def test_tool_with_a_bound_beyond_json_is_offered_and_recorded_exactly(asking):
+    def find(number: Annotated[int, Field(le=2**63 - 1)]) -> str:
+        """Find a number."""
+        return f"found {number}"
+
+    offered = []
+
+    class Asked(Fake):
+        def bind_tools(self, tools, **_):
+            offered.extend(convert_to_openai_tool(each)["function"]["parameters"] for each in tools)
+            return self
+
+    agent = create_agent(Asked(messages=iter([AIMessage("done")])), [tool(find)], middleware=[govern(asking)])
+    assert agent.invoke({"messages": "go"})["messages"][-1].content == "done"
+    asking.close()
+    (place,) = (asking.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
+    asked = [event.payload["request"]["tools"][0]["schema_in"] for event in read(place) if event.type == "llm.request"]
+    assert [json.loads(each["text"]) for each in asked] == offered
+    assert offered[0]["properties"]["number"]["maximum"] == 2**63 - 1
 
 
 def test_synchronous_run_is_governed(asking):

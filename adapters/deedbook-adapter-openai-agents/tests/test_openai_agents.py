@@ -24,7 +24,7 @@ from deedbook_adapter_openai_agents import govern, list_tools
 from deedbook import guard
 from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
-from deedbook_testing.adapters import AdapterContract
+from deedbook_testing.adapters import AdapterContract, read_events
 
 NO_TRACES = RunConfig(tracing_disabled=True)
 numbers = itertools.count()
@@ -88,13 +88,9 @@ def told(ran):
 
 
 @pytest.fixture
-def governed(tmp_path):
+def governed(program_guard):
     """Give the guard of a workspace that allows unknown tools."""
-    (tmp_path / ".system").mkdir()
-    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: allow}}\n"
-    (tmp_path / ".system/deedbook.yaml").write_text(text)
-    with guard("crew", workspace=tmp_path) as made:
-        yield made
+    return program_guard("allow")
 
 
 @function_tool(failure_error_function=None)
@@ -132,16 +128,10 @@ def test_tool_added_later_stops_the_run(governed):
     assert done == []
 
 
-def events(governed):
-    governed.close()
-    (place,) = (governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
-    return list(read(place))
-
-
 def test_usage_and_instructions_are_recorded(governed):
     agent = Agent(name="worker", instructions="Be brief.", model=fake([]))
     asyncio.run(Runner.run(agent, "go", hooks=govern(governed, agent), run_config=NO_TRACES))
-    found = {event.type: event.payload for event in events(governed)}
+    found = {event.type: event.payload for event in read_events(governed)}
     sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}]
     assert found["llm.request"]["request"]["messages"] == sent
     assert found["llm.response"]["response"]["usage"] == {"input_tokens": 7, "output_tokens": 3}
@@ -155,7 +145,7 @@ def test_request_of_a_run_that_is_over_is_closed_by_the_next_one(governed):
         asyncio.run(Runner.run(agent, "go", hooks=hooks, run_config=NO_TRACES))
     gc.collect()
     asyncio.run(Runner.run(agent, "go", hooks=hooks, run_config=NO_TRACES))
-    kinds = [event.type for event in events(governed) if event.type.startswith("llm.")]
+    kinds = [event.type for event in read_events(governed) if event.type.startswith("llm.")]
     assert kinds == ["llm.request", "llm.error", "llm.request", "llm.response"]
 
 
@@ -175,7 +165,7 @@ def test_requests_of_an_agent_that_is_a_tool_are_recorded(governed):
     govern(governed, outer)
     asyncio.run(Runner.run(outer, "go", run_config=NO_TRACES))
     assert called == ["start", "llm"]
-    kinds = [event.type for event in events(governed) if event.type.startswith("llm.")]
+    kinds = [event.type for event in read_events(governed) if event.type.startswith("llm.")]
     assert kinds.count("llm.request") == kinds.count("llm.response") == 3
 
 
@@ -195,7 +185,7 @@ def test_answer_without_its_request_is_noted(governed):
     govern(governed, agent)
     response = ModelResponse(output=[assistant_message("hi")], usage=Usage(), response_id=None)
     asyncio.run(agent.hooks.on_llm_end(RunContextWrapper(None), agent, response))
-    assert "ModelResponse" in [event.payload.get("event") for event in events(governed)]
+    assert "ModelResponse" in [event.payload.get("event") for event in read_events(governed)]
 
 
 @pytest.fixture
@@ -239,7 +229,7 @@ def test_call_that_needs_a_person_pauses_the_run(asking):
     again = asyncio.run(Runner.run(agent, state, hooks=hooks, run_config=NO_TRACES))
     assert "NEEDS_HUMAN" in told(again)
     assert done == ["a"]
-    kinds = [event.type for event in events(asking) if event.type.startswith("tool.")]
+    kinds = [event.type for event in read_events(asking) if event.type.startswith("tool.")]
     assert kinds.count("tool.call") == kinds.count("tool.result") == 1
 
 

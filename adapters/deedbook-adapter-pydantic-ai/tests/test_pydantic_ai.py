@@ -1,12 +1,13 @@
 """The adapter for Pydantic AI, with real agents and a fake model."""
 
 import asyncio
+import json
 from datetime import date, timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from deedbook_adapter_pydantic_ai import govern, list_tools
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_ai import Agent, DeferredToolRequests, ModelRetry
 from pydantic_ai.messages import ImageUrl, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
@@ -75,13 +76,9 @@ class TestContract(AdapterContract):
 
 
 @pytest.fixture
-def asking(tmp_path):
+def asking(program_guard):
     """Give the guard of a workspace that asks a person about unknown tools."""
-    (tmp_path / ".system").mkdir()
-    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: ask}}\n"
-    (tmp_path / ".system/deedbook.yaml").write_text(text)
-    with guard("crew", workspace=tmp_path) as governed:
-        yield governed
+    return program_guard("ask")
 
 
 def test_call_that_needs_a_person_pauses_the_run(asking):
@@ -119,6 +116,28 @@ def test_instructions_and_prompt_are_in_the_request(asking):
         {"role": "user", "content": "Look:\n[image-url]"},
     ]
     assert asked["temperature"] == 0.5
+
+
+def test_tool_with_a_bound_beyond_json_is_offered_and_recorded_exactly(asking):
+    """The model gets the framework's own schema; the record has its text, since no ledger line holds the bound."""
+    offered = []
+
+    def find(number: Annotated[int, Field(le=2**63 - 1)]) -> str:
+        return f"found {number}"
+
+    def answer(_messages, info):
+        offered.append(info.function_tools[0].parameters_json_schema)
+        return ModelResponse(parts=[TextPart("done") if len(offered) > 1 else ToolCallPart("find", {"number": 7})])
+
+    settings = asking.workspace / ".system/deedbook.yaml"
+    settings.write_text(settings.read_text().replace("unknown_tools: ask", "unknown_tools: allow"))
+    with guard("crew", workspace=asking.workspace, profile="local") as governed:
+        result = asyncio.run(Agent(FunctionModel(answer), tools=[find], capabilities=[govern(governed)]).run("go"))
+    assert told(result) == "found 7"
+    (place,) = (asking.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
+    asked = [event.payload["request"]["tools"][0]["schema_in"] for event in read(place) if event.type == "llm.request"]
+    assert [json.loads(each["text"]) for each in asked] == offered
+    assert offered[0]["properties"]["number"]["maximum"] == 2**63 - 1
 
 
 def test_version_that_is_not_tested_is_refused(asking, monkeypatch):

@@ -80,7 +80,7 @@ class KeyRing:
         """
         self._refuse_name(name)
         if not self.place.is_dir():
-            self._refuse(name, "is not there; make one with: deedbook keys new")
+            self._refuse(name, f"is not there; make one with: deedbook keys new {name}")
         with self._translate_errors(name), Folder.at(self.place) as folder:
             self._refuse_loose_folder()
             with folder.open(name) as file:
@@ -120,7 +120,7 @@ class KeyRing:
         try:
             yield
         except FileNotFoundError:
-            self._refuse(name, "is not there; make one with: deedbook keys new")
+            self._refuse(name, f"is not there; make one with: deedbook keys new {name}")
         except FileRefused as problem:
             self._refuse(name, problem.error.message)
         except OSError as problem:

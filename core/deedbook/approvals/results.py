@@ -23,7 +23,7 @@ def sign_as(principals: Mapping[str, Any], value: Json, approver: str | None = N
     ring = KeyRing.of(os.environ)
     who = approver or choose_approver(approvers(principals), ring)
     key = load_key(principals, who, ring)
-    return PersonResult(value, who, str(key.public), lambda settled, said: sign_result(settled, key, said), call)
+    return PersonResult(value, who, str(key.public), lambda settled, binding: sign_result(settled, key, binding), call)
 
 
 def load_key(principals: Mapping[str, Any], who: str, ring: KeyRing) -> SigningKey:

@@ -145,13 +145,13 @@ class ApprovalWait:
         denied = self._recorder.denial(verdict, parked.caller, parked.bound.id, parked.cause)
         self._unsettled.pop(parked.span, None)
         self._ledger.append([*(entries or ()), denied])
-        told = {"signals": verdict.signals, "approval": parked.request["approval"]}
-        return Err(attrs.evolve(error, place=source_place(verdict.by)), told)
+        details = {"signals": verdict.signals, "approval": parked.request["approval"]}
+        return Err(attrs.evolve(error, place=source_place(verdict.by)), details)
 
     def deny_suspended(self, asked: Event, caller: Caller, error: DomainError, record: Object) -> Err:
         """Record that the call of a suspended run is denied: a person refused the request *asked* (*record*)."""
-        told = asked.payload
-        payload = {name: told[name] for name in ("args", "by", "kind", "name") if name in told}
+        request = asked.payload
+        payload = {name: request[name] for name in ("args", "by", "kind", "name") if name in request}
         payload |= {"code": error.code, "reason": recordable(error.message)}
         refused = self._recorder.note("approval.refused", "runtime", caller, asked.span, record)
         denied = self._recorder.note("tool.denied", "policy", caller, asked.parent or "", payload)
@@ -162,8 +162,8 @@ class ApprovalWait:
         """Return the event that the agent, which performs the effect, must ask a person about the call."""
         by = {} if verdict.by is None else {"by": dict(verdict.by)}
         call = call_digest(bound.id, verdict.raw, caller.principal.id)
-        told = {"kind": bound.kind, "name": bound.id, "reason": recordable(verdict.reason), "call": call, **by}
-        return self._recorder.note("approval.deferred", "policy", caller, cause, told)
+        payload = {"kind": bound.kind, "name": bound.id, "reason": recordable(verdict.reason), "call": call, **by}
+        return self._recorder.note("approval.deferred", "policy", caller, cause, payload)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

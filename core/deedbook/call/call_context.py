@@ -8,21 +8,23 @@ import attrs
 
 from deedbook.contract import Failed, Json, Object, Principal, Skill
 from deedbook.format import canonical
-from deedbook.format.errors import Err
+from deedbook.format.errors import Err, Result
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER, allowed_within, as_role, narrowed, under_call, under_flow, with_skill
+from deedbook.policy.callers import OVER, allowed_within, as_role, narrow_caller, under_call, under_flow, with_skill
 
 from .door import Door
 from .handlers import Ticket
 
 if TYPE_CHECKING:
+    from deedbook.format.context import RunContext
     from deedbook.policy.limits import BranchLimits
 
 Show = Callable[[Json], None]
+FindContext = Callable[[Json], "RunContext | None"]
 
 
 class OpenCall:
@@ -91,7 +93,7 @@ class OpenCall:
 
     def _narrow(self, caller: Caller) -> Caller:
         """Return *caller* as part of this run, with the scope of its branch."""
-        inner = attrs.evolve(narrowed(caller, self._allowed), run=self.ticket.span)
+        inner = attrs.evolve(narrow_caller(caller, self._allowed), run=self.ticket.span)
         return attrs.evolve(inner, limits=(*inner.limits, *self._limits)) if self._limits else inner
 
     def _open(self, caller: Caller) -> Caller:
@@ -113,11 +115,14 @@ class OpenCall:
 
 
 class CallCtx:
-    """Implements `contracts.Ctx` for one ticket. *show* receives what a handler shows its caller meanwhile."""
+    """Implements `contracts.Ctx` for one ticket. *show* receives what a handler shows its caller meanwhile.
 
-    def __init__(self, door: Door, ticket: Ticket, show: Show) -> None:
+    *find_context* returns the context that the result of a flow refers to.
+    """
+
+    def __init__(self, door: Door, ticket: Ticket, show: Show, find_context: FindContext) -> None:
         self._work = OpenCall(door, ticket)
-        self._show = show
+        self._show, self._find_context = show, find_context
 
     @property
     def principal(self) -> Principal:
@@ -145,13 +150,18 @@ class CallCtx:
 
     def call(self, ability: str, args: Object) -> Json:
         """Use another ability through the door, as a child of this call."""
-        work = self._work
-        return value_of(work.door.call(self._caller(), ability, self._complete_args(ability, args), work.ticket.span))
+        work, full = self._work, self._complete_args(ability, args)
+        return self._read_outcome(work.door.call(self._caller(), ability, full, work.ticket.span))
 
     async def acall(self, ability: str, args: Object) -> Json:
         """Act like `call`, from a coroutine."""
         work, full = self._work, self._complete_args(ability, args)
-        return value_of(await work.door.acall(self._caller(), ability, full, work.ticket.span))
+        return self._read_outcome(await work.door.acall(self._caller(), ability, full, work.ticket.span))
+
+    def _read_outcome(self, result: Result[Json]) -> Json:
+        """Return the value of *result*; that of a flow that keeps a context is the outcome of its run."""
+        context = None if isinstance(result, Err) else self._find_context(result.value)
+        return value_of(result if context is None else context.outcome())
 
     def _complete_args(self, ability: str, args: Object) -> dict[str, Any]:
         """Return *args*; a request to a model names it as its tier does, unless it names one itself."""
@@ -166,8 +176,8 @@ class CallCtx:
 class WorkspaceCall(CallCtx):
     """The context of handlers that record in the workspace's ledger: a call's context, and that ledger."""
 
-    def __init__(self, door: Door, ticket: Ticket, show: Show, own: WorkspaceLedger) -> None:
-        super().__init__(door, ticket, show)
+    def __init__(self, door: Door, ticket: Ticket, show: Show, find_context: FindContext, own: WorkspaceLedger) -> None:
+        super().__init__(door, ticket, show, find_context)
         self.own, self.caller, self.ability = own, ticket.caller, ticket.bound.id
         self.raw, self.span, self.trace = ticket.raw, ticket.span, door.ledger.trace_id
         self.charter = door.bindings.charter

@@ -159,16 +159,12 @@ class Door:
     def call(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Json]:
         """Use *ability* with *args* because of the event *cause* (a span); return the result or the error."""
         opened = self.before(caller, ability, args, cause)
-        if isinstance(opened, Err):
-            return opened
-        return self.perform(opened.value)
+        return opened if isinstance(opened, Err) else self.perform(opened.value)
 
     async def acall(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Json]:
         """Act like `call`, awaiting durable commits and asynchronous handlers."""
         opened = await self.abefore(caller, ability, args, cause)
-        if isinstance(opened, Err):
-            return opened
-        return await self.aperform(opened.value)
+        return opened if isinstance(opened, Err) else await self.aperform(opened.value)
 
     # --- steps 1 to 5 -------------------------------------------------------------------------------------------------
 
@@ -464,7 +460,7 @@ class Door:
     def perform(self, ticket: Ticket) -> Result[Json]:
         """Invoke the handler of an opened call and close the ticket with its outcome (steps 6 to 9)."""
         if ticket.span not in self.open:
-            return _closed(ticket)
+            return _closed_error(ticket)
         try:
             outcome = perform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
@@ -475,7 +471,7 @@ class Door:
     async def aperform(self, ticket: Ticket) -> Result[Json]:
         """Act like `perform`, awaiting an asynchronous handler."""
         if ticket.span not in self.open:
-            return _closed(ticket)
+            return _closed_error(ticket)
         try:
             outcome = await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
@@ -510,7 +506,7 @@ class Door:
     def _end(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:
             if not self.calls.take(ticket):
-                return _closed(ticket)
+                return _closed_error(ticket)
             return self._succeed(ticket, outcome) if outcome.end == "result" else self._fail(ticket, outcome)
         except DeedbookError as problem:
             if ticket.outcome is not None:  # recorded, without the answers of hooks or schema
@@ -585,7 +581,7 @@ class Door:
         self.calls.close()
 
 
-def _closed(ticket: Ticket) -> Err:
+def _closed_error(ticket: Ticket) -> Err:
     """Return the error that a call has its outcome already."""
     return Err(
         fault("OUTCOME_UNKNOWN", f"{ticket.bound.id} (call {ticket.span}) is closed; see the ledger for its outcome")

@@ -52,8 +52,8 @@ class Ticket:
 
     def settle(self, outcome: "Outcome | None") -> None:
         """Tell the features, once, the recorded *outcome*, or ``None`` if the call did not begin."""
-        told, self.settlements = self.settlements, ()
-        settle(told, outcome)
+        settlements, self.settlements = self.settlements, ()
+        settle(settlements, outcome)
 
     @property
     def idempotency_key(self) -> str:
@@ -121,7 +121,7 @@ def _perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> O
     except RunSuspended:
         raise
     except KeyboardInterrupt as stop:
-        raise _interrupted(ticket, stop) from None
+        raise _interruption(ticket, stop) from None
     except BaseException as problem:  # noqa: BLE001 - a handler that exits was still called
         return _failure_outcome(ticket, problem)
     return Outcome("result", made, late=clock() > ticket.deadline)
@@ -143,12 +143,12 @@ async def _aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Cloc
     except RunSuspended:
         raise
     except (KeyboardInterrupt, GeneratorExit) as stop:
-        raise _interrupted(ticket, stop) from None
+        raise _interruption(ticket, stop) from None
     except BaseException as problem:  # noqa: BLE001 - as above
         from deedbook.format.loops import is_cancelling
 
         if is_cancelling(problem):
-            raise _interrupted(ticket, problem) from None
+            raise _interruption(ticket, problem) from None
         return _failure_outcome(ticket, problem)
     return Outcome("result", made, late=clock() > ticket.deadline)
 
@@ -170,16 +170,19 @@ def _file_rules(ticket: Ticket) -> "FileRules | None":
 async def _within(made: Awaitable[T], ticket: Ticket, clock: Clock) -> T:
     from deedbook.format.loops import within
 
-    left = ticket.deadline - clock()
-    return await within(made, left if ticket.bound.interruptible and left != float("inf") else None)
+    left = ticket.bound.timeout if ticket.bound.interruptible else float("inf")
+    if left == float("inf"):
+        return await within(made, None)
+    ticket.deadline = clock() + left  # what the handler did before it returned the coroutine does not count
+    return await within(made, left)
 
 
-def _interrupted(ticket: Ticket, cause: BaseException) -> Interrupted:
+def _interruption(ticket: Ticket, cause: BaseException) -> Interrupted:
     ticket.cancelled = True
-    return Interrupted(_cancelled(ticket), cause)
+    return Interrupted(_cancellation(ticket), cause)
 
 
-def _cancelled(ticket: Ticket) -> Outcome:
+def _cancellation(ticket: Ticket) -> Outcome:
     return Outcome("cancelled", error=fault("CANCELLED", f"{ticket.bound.id} was cancelled"))
 
 
@@ -192,7 +195,7 @@ def _failure_outcome(ticket: Ticket, problem: BaseException) -> Outcome:
     from deedbook.format.loops import TimedOut, is_cancelled
 
     if is_cancelled(problem):
-        return _cancelled(ticket)
+        return _cancellation(ticket)
     if isinstance(problem, TimedOut):
         limit = f"{ticket.bound.timeout:g} s"
         return Outcome("timed_out", error=fault("TOOL_TIMEOUT", f"{name} did not end within {limit}"))
@@ -218,9 +221,9 @@ def reconcile(bound: BoundAbility, args: Any, idempotency_key: str) -> Ok[Json] 
         return None
     try:
         found = ask(args, idempotency_key)
-        told = None if found is None else decode(admit(found))
+        value = None if found is None else decode(admit(found))
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - any failure means that the handler cannot tell
         return None
-    return Ok(told) if told is not None and bound.gives.valid(told) else None
+    return Ok(value) if value is not None and bound.gives.valid(value) else None

@@ -210,7 +210,7 @@ class PendingCalls:
             record = self.describe_answer(pending, waiting)
         except ApprovalError as problem:
             return OpenAnswer(problem.error) if is_current else None
-        return OpenAnswer(_refused(record), record)
+        return OpenAnswer(_refusal(record), record)
 
     def find_standing(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
         """Return a valid request in the queue for exactly the same call as *request*, if there is one.
@@ -287,7 +287,7 @@ class PendingCalls:
         return self._answer_record(pending, waiting, waiting.request(pending))
 
     def _raise_refused(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> NoReturn:
-        raise ApprovalError(_refused(self._answer_record(pending, waiting, request)))
+        raise ApprovalError(_refusal(self._answer_record(pending, waiting, request)))
 
     def _answer_record(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> dict[str, Any]:
         assert pending.answer
@@ -319,8 +319,8 @@ def _matching_requests(
     """
     wanted = {name: value for name, value in request.items() if name not in _OWN}
     for pending in waiting:
-        said = pending.requested.payload
-        if said.get("call") == request["call"] and pending.state(now) == state:
+        payload = pending.requested.payload
+        if payload.get("call") == request["call"] and pending.state(now) == state:
             with suppress(DeedbookError):  # an unreadable one does not count
                 found = waiting.request(pending)
                 if {name: value for name, value in found.items() if name not in _OWN} == wanted:
@@ -407,9 +407,9 @@ def charter_changed(identity: str) -> Any:
     return fault("APPROVAL_CHARTER_CHANGED", why)
 
 
-def principal_of(said: Object) -> Principal:
+def principal_of(recorded: Object) -> Principal:
     """Return the principal that `approvals.requests.principal_json` describes."""
-    return Principal(said["id"], said["via"], frozenset(said["roles"]), said["on_behalf_of"])
+    return Principal(recorded["id"], recorded["via"], frozenset(recorded["roles"]), recorded["on_behalf_of"])
 
 
 def caller_of(request: Object) -> Caller:
@@ -432,7 +432,7 @@ def _scope(scope: Scope) -> dict[str, Any]:
     return {"why": scope.why, "names": names, "models": models}
 
 
-def _refused(record: Object) -> DomainError:
+def _refusal(record: Object) -> DomainError:
     """Return the error that a person refused a call, from the record of the answer."""
     return fault("APPROVAL_REFUSED", f"{record['approver']} refused it{_note_of(record['signed'])}")
 

@@ -77,16 +77,16 @@ class QueueFold:
         identity = event.payload.get("approval")
         if not event.type.startswith("approval.") or not isinstance(identity, str):
             return state
-        said = QueueEvent(event.payload, event.span, event.seq, event.ts)
+        entry = QueueEvent(event.payload, event.span, event.seq, event.ts)
         found = state.get(identity)
         if event.type == "approval.requested":
-            state.setdefault(identity, ApprovalRequest(identity, said))
+            state.setdefault(identity, ApprovalRequest(identity, entry))
         elif found and event.type == "approval.answered":
-            found.answer = found.answer or said
+            found.answer = found.answer or entry
         elif found and event.type == "approval.used":
-            found.used = found.used or said
+            found.used = found.used or entry
         elif found and event.type == "approval.withdrawn":
-            found.withdrawn = found.withdrawn or said
+            found.withdrawn = found.withdrawn or entry
         return state
 
 
@@ -163,17 +163,17 @@ class ApprovalQueue:
         )
         raise ApprovalError(fault("APPROVAL_NOT_FOUND", f"{why}; `deedbook approvals list --all` lists them"))
 
-    def hash_of(self, said: QueueEvent) -> str:
+    def hash_of(self, entry: QueueEvent) -> str:
         """Return the envelope hash of an event of the queue."""
-        return self._hashes[said.seq]
+        return self._hashes[entry.seq]
 
-    def open_payload(self, said: QueueEvent) -> dict[str, Any]:
+    def open_payload(self, entry: QueueEvent) -> dict[str, Any]:
         """Return the payload with its sealed parts opened; raises `ApprovalError` if something was erased."""
         try:
-            payload: dict[str, Any] = open_values(self._folder, said.payload)
+            payload: dict[str, Any] = open_values(self._folder, entry.payload)
         except FileNotFoundError:
             why = "a sealed value of it was erased; make the call again"
-            raise ApprovalError(fault("APPROVAL_INCOMPLETE", f"request {said.payload['approval']}: {why}")) from None
+            raise ApprovalError(fault("APPROVAL_INCOMPLETE", f"request {entry.payload['approval']}: {why}")) from None
         return payload
 
     def request(self, pending: ApprovalRequest) -> dict[str, Any]:
@@ -213,8 +213,8 @@ def refuse_state(pending: ApprovalRequest, now: str, *, wanted: State) -> None:
     if state != wanted:
         code, why = _NOT[state]
         reason = pending.withdrawn.payload["reason"] if state == "withdrawn" and pending.withdrawn else None
-        told = f"was withdrawn: {reason}; {_AGAIN}" if isinstance(reason, str) else why.format(id=pending.id)
-        raise ApprovalError(fault(code, f"request {pending.id} {told}"))
+        text = f"was withdrawn: {reason}; {_AGAIN}" if isinstance(reason, str) else why.format(id=pending.id)
+        raise ApprovalError(fault(code, f"request {pending.id} {text}"))
 
 
 _AGAIN: Final = "make the call again"

@@ -42,7 +42,7 @@ class CallRecorder:
         if facts or verdict.first is not None or verdict.violations:
             return self._rounds(bound, verdict, facts, who, cause)
         asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
-        return self._cached(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
+        return self._cache_entries(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
 
     def intent(self, bound: BoundAbility, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
         """Return the call's intent with its final arguments."""
@@ -54,8 +54,8 @@ class CallRecorder:
         """Return the refusal, with the final arguments."""
         more = {} if verdict.by is None else {"by": dict(verdict.by)}
         kind = verdict.bound.kind if verdict.bound else "tool"
-        said = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
-        payload = canonical.encode(said)
+        members = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
+        payload = canonical.encode(members)
         if verdict.raw.startswith(b"{"):  # joined as bytes, since arguments may be as deep as a payload
             payload = b'{"args":%b,%b' % (verdict.raw, payload[1:])
         return self._entry("tool.denied", "policy", caller.principal.id, cause, payload)
@@ -103,7 +103,7 @@ class CallRecorder:
             payload = decision_payload(asked, event="PostToolUse", ability=ability, **more)
             return [self._entry("hook.fired", "policy", who, ticket.span, payload)]
 
-        return make() if more else self._cached(asked, ("", ability, who), ticket.span, make)
+        return make() if more else self._cache_entries(asked, ("", ability, who), ticket.span, make)
 
     def violation(
         self, subject: str, bound: BoundAbility, violations: tuple[Violation, ...], who: str, cause: str
@@ -137,7 +137,7 @@ class CallRecorder:
             entries.append(self.violation(verdict.subject, bound, verdict.violations, who, cause))
         return entries
 
-    def _cached(
+    def _cache_entries(
         self, asked: Answers, about: tuple[str, ...], cause: str, make: Callable[[], list[Entry]]
     ) -> list[Entry]:
         """Return the entries of a round without facts or changes, built at most once for the same answers."""

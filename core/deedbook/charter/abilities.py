@@ -118,6 +118,8 @@ class AbilityCompiler:
             place = profile_place(self._workspace.profile, "models", tier)
             linked = self._linker.link("provider", model.provider, place)
             if linked is not None:
+                if linked.spec.named and not model.model:
+                    self._linker.refuse("BINDING_INVALID", f"provider {model.provider!r} needs model: NAME", place)
                 made[f"model/{tier}"] = {
                     **self._plugin_part(linked, model.settings, _inside(f"{place}.with")),
                     "summary": f"{model.model} by {model.provider}",

@@ -51,8 +51,9 @@ def compare(old: Entry | None, new: Entry, moves: Moves = _NO_MOVES) -> Differen
 
 def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     for name, ranks in _STRICTNESS.items():
-        yield from _ranked(name, old[name], new[name], ranks)
-    yield from _section(old, new, "abilities", "ability", ("looser", "tighter"), _ability)
+        yield from _compare_ranks(name, old[name], new[name], ranks)
+    chosen = old["profile"] != new["profile"] and old["sources"] == new["sources"]
+    yield from _section(old, new, "abilities", "ability", ("looser", "tighter"), partial(_ability, chosen))
     yield from _section(old, new, "hooks", "hook", ("tighter", "looser"), _hook)
     yield from _section(old, new, "policies", "policy", ("tighter", "looser"), _policy)
     yield from _section(old, new, "skills", "skill", ("looser", "tighter"), _skill)
@@ -70,8 +71,9 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
                         ("other", "other"), partial(_rest, done={"overrides"}, other={"digest"}))  # fmt: skip
     yield from _sets("workflow file", _overrides(old), _overrides(new), "looser", "other")
     yield from _section(
-        {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"), _feature
-    )
+        {"features": {}, **old}, {"features": {}, **new}, "features", "feature", ("looser", "looser"),
+        partial(_rest, done=set(), other=set()),
+    )  # fmt: skip
     yield from _section({"records": {}, **old}, {"records": {}, **new}, "records", "event type",
                         ("other", "other"), _text)  # fmt: skip
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
@@ -102,8 +104,12 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
 # --- one entry of a section -------------------------------------------------------------------------------------------
 
 
-def _ability(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    yield from _ranked(f"{what}: effects", old["effects"], new["effects"], EFFECTS)
+def _ability(chosen: bool, what: str, old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare two abilities. If only another profile was *chosen*, its model is neither looser nor tighter."""
+    yield from _compare_ranks(f"{what}: effects", old["effects"], new["effects"], EFFECTS)
+    if chosen and old["kind"] == new["kind"] == "model":
+        yield from _rest(what, old, new, {"effects"}, other={*old, *new})
+        return
     yield from _limit(what, old, new)
     yield from _sets(f"{what}: uses", old["uses"], new["uses"], "looser", "tighter")
     for part, noun in (("tags", "tag"), ("policies", "policy")):
@@ -137,7 +143,7 @@ def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 def _rules(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     """Compare two lists of rules: the outcome of a rule decides whether adding it is looser or tighter."""
-    yield from _ranked(f"{what}: default", old.get("default", "deny"), new.get("default", "deny"), _OUTCOMES)
+    yield from _compare_ranks(f"{what}: default", old.get("default", "deny"), new.get("default", "deny"), _OUTCOMES)
     was, now = (Counter(map(_json_text, body["rules"])) for body in (old, new))
     yield from (
         (_rule_direction(rule, "deny", "looser"), f"{what}: rule {rule} is new") for rule in (now - was).elements()
@@ -180,7 +186,7 @@ def _principal(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _client(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    yield from _ranked(f"{what}: unknown_tools", old["unknown_tools"], new["unknown_tools"], _OUTCOMES)
+    yield from _compare_ranks(f"{what}: unknown_tools", old["unknown_tools"], new["unknown_tools"], _OUTCOMES)
     yield from _rest(what, old, new, {"unknown_tools"}, other={"wait_s"})
 
 
@@ -222,8 +228,8 @@ def _expiry(old: Entry, new: Entry) -> Iterator[Change]:
         was, now = (section.get(name, default) for section in (old, new))
         if was != now:
             longer = was is not None and (now is None or now > was)
-            told = [str(value) if value is not None else "no limit" for value in (now, was)]
-            yield "looser" if longer else "tighter", f"approvals: {name}: {told[0]}, was {told[1]}"
+            limits = [str(value) if value is not None else "no limit" for value in (now, was)]
+            yield "looser" if longer else "tighter", f"approvals: {name}: {limits[0]}, was {limits[1]}"
 
 
 def _log(old: Entry, new: Entry) -> Iterator[Change]:
@@ -239,10 +245,6 @@ def _log(old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets("checkpoints: witness", was, now, "tighter", "looser")
     if old.get("key") != new.get("key"):
         yield "other", f"checkpoints: key: {_json_text(new.get('key'))}, was {_json_text(old.get('key'))}"
-
-
-def _feature(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    yield from _rest(what, old, new, set(), other=set())
 
 
 def _overrides(document: Entry) -> list[str]:
@@ -282,7 +284,7 @@ def _rest(what: str, old: Entry, new: Entry, done: set[str], other: set[str]) ->
             yield "other" if part in other else "looser", f"{what}: {part} changed"
 
 
-def _ranked(what: str, old: str, new: str, ranks: Sequence[str]) -> Iterator[Change]:
+def _compare_ranks(what: str, old: str, new: str, ranks: Sequence[str]) -> Iterator[Change]:
     """Compare two values of an ordered scale, from the loosest to the strictest."""
     if old != new:
         yield "looser" if ranks.index(new) < ranks.index(old) else "tighter", f"{what}: {new}, was {old}"

@@ -28,12 +28,7 @@ from .skills import SkillCompiler
 
 
 def compile_charter(
-    workspace: Workspace,
-    catalogue: Catalogue,
-    *,
-    kernel: str,
-    admit: Admit = admit_all,
-    known: Collection[str] = (),
+    workspace: Workspace, catalogue: Catalogue, *, kernel: str, admit: Admit = admit_all, known: Collection[str] = ()
 ) -> Charter:
     """Compile *workspace* with the plugins of *catalogue* that *admit* accepts.
 

@@ -51,7 +51,8 @@ class Extensions:
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for linked in self._linker.all_loaded():
-            for event_type, row in _types_of(linked).items():
+            types: Mapping[str, EventType] = getattr(getattr(linked.plugin_class, "spec", None), "records", {})
+            for event_type, row in types.items():
                 if self._is_own(linked, event_type):
                     where = declaration_place(linked, f"records[{event_type!r}]")
                     digest = self._linker.schema(row.schema, where)
@@ -67,10 +68,6 @@ class Extensions:
         why = f"it declares the event type {event_type!r}; the names of its event types are {names}"
         self._linker.refuse("BINDING_INVALID", why, str(linked.offer))
         return False
-
-
-def _types_of(linked: LoadedPlugin) -> Mapping[str, EventType]:
-    return getattr(getattr(linked.plugin_class, "spec", None), "records", {})
 
 
 def _spec_of(linked: LoadedPlugin) -> FeatureSpec | None:

@@ -26,7 +26,7 @@ DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "LS": "file-list",
     }
 )
-"""Claude Code's names for the standard file tools. A default counts only where the ability has that very handler.
+"""What skills usually call the standard file tools. A default counts only where the ability has that very handler.
 
 Nothing here runs a shell: ``Bash`` grants nothing until a workspace maps it to an ability.
 """
@@ -42,7 +42,7 @@ class Grants:
 
     def as_json(self) -> dict[str, dict[str, list[str]]]:
         """Return *commands* in the form of a charter."""
-        return {name: {at: list(found) for at, found in said.items()} for name, said in self.commands.items()}
+        return {name: {at: list(found) for at, found in pointers.items()} for name, pointers in self.commands.items()}
 
 
 def resolve_grants(
@@ -63,10 +63,10 @@ def resolve_grants(
                 some.setdefault(ability, {}).setdefault(means.command, set()).add(pattern)
         else:
             whole |= set(means.abilities)
-    left = {ability: said for ability, said in some.items() if ability not in whole}
+    left = {ability: pointers for ability, pointers in some.items() if ability not in whole}
     commands_ = {
-        ability: {pointer: tuple(sorted(found)) for pointer, found in sorted(said.items())}
-        for ability, said in sorted(left.items())
+        ability: {pointer: tuple(sorted(found)) for pointer, found in sorted(pointers.items())}
+        for ability, pointers in sorted(left.items())
     }
     return Grants(frozenset(whole), commands_, without)
 

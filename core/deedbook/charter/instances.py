@@ -26,33 +26,33 @@ _TEXTS: Final = (
 )  # fmt: skip
 
 
-def unfolded(schema: Any, root: Any = None, level: int = 0) -> Any:
+def unfold(schema: Any, root: Any = None, level: int = 0) -> Any:
     """Return *schema* with local references replaced by their targets; too deep ones accept everything."""
     root = schema if root is None else root
     if isinstance(schema, list):
-        return [unfolded(each, root, level) for each in schema]
+        return [unfold(each, root, level) for each in schema]
     if not isinstance(schema, dict):
         return schema
     target = schema.get("$ref")
     if isinstance(target, str):
         rest = {key: value for key, value in schema.items() if key != "$ref"}
         found = follow_reference(root, target) if level < _LEVELS else True
-        found = unfolded(found, root, level + 1)
-        return merged(found, unfolded(rest, root, level)) if isinstance(found, dict) else unfolded(rest, root, level)
+        found = unfold(found, root, level + 1)
+        return merge_schemas(found, unfold(rest, root, level)) if isinstance(found, dict) else unfold(rest, root, level)
     data = ("const", "enum", "default", "examples")
     return {
-        key: value if key in data else unfolded(value, root, level) for key, value in schema.items() if key != "$defs"
+        key: value if key in data else unfold(value, root, level) for key, value in schema.items() if key != "$defs"
     }
 
 
-def merged(under: Schema, over: Schema) -> dict[str, Any]:
+def merge_schemas(under: Schema, over: Schema) -> dict[str, Any]:
     """Return *under* overwritten by *over*, keyword by keyword; properties are merged by name."""
     first, second = (part if isinstance(part, Mapping) else {} for part in (under, over))
     inner = {
         part: {
             **first.get(part, {}),
             **{
-                name: merged(first[part][name], schema) if name in first.get(part, {}) else schema
+                name: merge_schemas(first[part][name], schema) if name in first.get(part, {}) else schema
                 for name, schema in second[part].items()
             },
         }
@@ -91,21 +91,21 @@ def _candidates(schema: Any, level: int) -> Iterator[Any]:
         if word in schema:
             rest = {key: value for key, value in schema.items() if key != word}
             for branch in schema[word]:
-                yield from _candidates(merged(rest, branch) if isinstance(branch, dict) else rest, level + 1)
+                yield from _candidates(merge_schemas(rest, branch) if isinstance(branch, dict) else rest, level + 1)
             return
     if "allOf" in schema:
         whole: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
         for part in schema["allOf"]:
             needed = [*whole.get("required", ()), *(part.get("required", ()) if isinstance(part, dict) else ())]
-            whole = merged(whole, part)
+            whole = merge_schemas(whole, part)
             whole |= {"required": list(dict.fromkeys(needed))} if needed else {}
         yield from _candidates(whole, level + 1)
         return
     if "const" in schema or "enum" in schema:
         yield from [schema["const"]] if "const" in schema else schema["enum"]
         return
-    said = schema.get("type", TYPES)
-    for kind in [said] if isinstance(said, str) else said:
+    kinds = schema.get("type", TYPES)
+    for kind in [kinds] if isinstance(kinds, str) else kinds:
         yield from _of_type(kind, schema, level)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from deedbook.contract import PATHS, Handler, Host, Skill
+from deedbook.contract import PATHS, Failed, Handler, Host, Skill
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
@@ -227,7 +227,7 @@ class JudgingBinder:
             rules=tuple(entry.get("rules", ())),
             place=entry["place"],
             signals=None if at == "policy" else EVENTS[at].signals,
-            **(_loosening(entry) if at == "policy" else {}),
+            **(_loosened_tags(entry) if at == "policy" else {}),
             mask=masker_of(self.host),
         )
 
@@ -356,6 +356,8 @@ class JudgingBinder:
             return linked, linked.plugin_class(dict(entry["settings"]), host or self.host)
         except DeedbookError as problem:
             raise BindingError(*(_add_place(each, entry, linked) for each in problem.errors)) from None
+        except Failed as problem:
+            raise BindingError(_add_place(fault(problem.code, str(problem)), entry, linked)) from None
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
@@ -383,7 +385,7 @@ def _add_place(error: DomainError, entry: Mapping[str, Any], linked: LoadedPlugi
     return attrs.evolve(error, place=entry["place"], message=f"{linked.offer}: {error.message}")
 
 
-def _loosening(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _loosened_tags(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tags that a policy names, as far as it may loosen what they ask for."""
     tags, of_rules = tags_of(entry["match"]), rule_tags(entry)
     if "loosens" not in entry:

@@ -27,11 +27,11 @@ __all__ = [
     "ActiveCharter",
     "PreviousCharter",
     "Store",
+    "choose_charter",
     "enforce",
     "find_current",
     "find_unchanged",
     "is_superseded",
-    "open_charter",
     "read_lock",
 ]
 
@@ -45,51 +45,37 @@ class ActiveCharter:
     changes: Difference
 
 
-def open_charter(
-    workspace: "Workspace",
-    catalogue: Catalogue,
-    store: Store,
-    root: Folder,
-    *,
-    kernel: str,
-    record: Callable[[ActiveCharter], None] | None = None,
-) -> ActiveCharter:
-    """Return the charter in force, compiled only where something changed.
+def choose_charter(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, *, kernel: str) -> Charter:
+    """Return the charter of *workspace*, compiled only where something changed; stores nothing.
 
-    *record* receives a change before the store saves it, so that no crash loses it; it may receive one change twice.
     With ``lock: required`` a change is refused (`BindingError`, ``CHARTER_CHANGED``) until `lock`.
     """
     from .compiler import compile_charter
 
-    past = PreviousCharter.of(store, store.current())
     if workspace.lock == "required":
-        charter = _open_pinned(workspace, catalogue, store, root, kernel)
-    elif (
-        past.charter
-        and _is_trusted(past.charter, store, root)
-        and _is_fresh(past.charter, workspace, catalogue, kernel)
-    ):
-        charter = past.charter
-    else:
-        charter = compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
-        store.keep(charter, root)
-    return enforce(charter, store, record, past)
+        return _choose_pinned(workspace, catalogue, store, root, kernel)
+    past = PreviousCharter.of(store, store.current())
+    kept = past.charter
+    if kept and _is_trusted(kept, store, root) and _is_fresh(kept, workspace, catalogue, kernel):
+        return kept
+    return compile_charter(workspace, catalogue, kernel=kernel, known=past.scripts)
 
 
 def enforce(
-    charter: Charter,
-    store: Store,
-    record: Callable[[ActiveCharter], None] | None,
-    past: "PreviousCharter | None" = None,
+    charter: Charter, store: Store, root: Folder | None, record: Callable[[ActiveCharter], None] | None = None
 ) -> ActiveCharter:
     """Put *charter* into force: compare it with the previous one, record the change, and save it as current.
 
+    It is stored with its sources below *root*; ``None``: both are known to be stored.
+    *record* receives a change before the store saves it, so that no crash loses it; it may receive one change twice.
     Where the user's key does not authenticate the record of the previous charter, *charter* is always recorded: another
     user may have written that record to keep it out of the ledger.
     """
     previous = store.current()
-    if past is None:
-        past = PreviousCharter(previous, charter) if previous == charter.digest else PreviousCharter.of(store, previous)
+    stored = root is None and previous == charter.digest
+    past = PreviousCharter(previous, charter) if stored else PreviousCharter.of(store, previous)
+    if root is not None:
+        store.keep(charter, root)
     opened = ActiveCharter(charter, previous, past.compare(charter))
     known = previous == charter.digest and (store.key.secret is None or store.authenticates(charter.digest))
     if record and (opened.changes or not known):
@@ -247,7 +233,7 @@ def _is_installed(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> b
     return entry["digest"] is not None and found == wanted
 
 
-def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
+def _choose_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, root: Folder, kernel: str) -> Charter:
     """Return the charter that the lock pins, if the workspace compiles to it; otherwise raise every difference."""
     from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 
@@ -268,7 +254,6 @@ def _open_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, roo
     except BindingError as problem:
         raise BindingError(*faults, *problem.errors) from None
     raise_all(BindingError, faults or pins.refuse_charter(charter.digest))
-    store.keep(charter, root)
     return charter
 
 

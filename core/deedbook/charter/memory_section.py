@@ -29,12 +29,12 @@ class MemoryCompiler:
         return made
 
     def _check(self, memory: MemorySource) -> None:
-        said = memory.section
-        for glob, body in said.get("keys", {}).items():
+        section = memory.section
+        for glob, body in section.get("keys", {}).items():
             self._linker.schema(body.get("schema"), locator(memory, join_pointer("keys", glob, "schema")))
             self._globs(memory, [glob], join_pointer("keys", glob))
-        self._globs(memory, list(said.get("verified_by", ())), "/verified_by")
-        for zone, who in said.get("zones", {}).items():
+        self._globs(memory, list(section.get("verified_by", ())), "/verified_by")
+        for zone, who in section.get("zones", {}).items():
             for access, callers in who.items():
                 for index, each in enumerate(callers):
                     self._globs(memory, list(each.get("principals", ())), join_pointer("zones", zone, access, index))

@@ -16,7 +16,7 @@ from deedbook.format.errors import DeedbookError
 from deedbook.format.lint import suggest
 from deedbook.format.schema import foreign
 
-from .instances import TYPES, instances, merged, unfolded
+from .instances import TYPES, instances, merge_schemas, unfold
 
 Embed: TypeAlias = Callable[[Any], Iterable[Any]]
 """Maps a value of a part to whole values that contain it, which the plugin would accept with another value."""
@@ -45,7 +45,7 @@ def widenings(narrow: Mapping[str, Any], wide: Mapping[str, Any]) -> list[Wideni
         walk = _Comparison(foreign(narrow, place="narrow").valid, foreign(wide, place="wide").valid)
     except DeedbookError:
         return []  # each schema is refused at its own place
-    found = {each.pointer: each for each in walk.compare(unfolded(narrow), unfolded(wide), "", lambda value: [value])}
+    found = {each.pointer: each for each in walk.compare(unfold(narrow), unfold(wide), "", lambda value: [value])}
     return list(found.values())
 
 
@@ -93,10 +93,10 @@ class _Comparison:
                 yield from self._prove(members, f"{at}/{word}", why, embed)
         if "type" not in narrow or "const" in narrow or "enum" in narrow:
             return
-        said = narrow["type"]
-        for kind in [said] if isinstance(said, str) else said:
+        kinds = narrow["type"]
+        for kind in [kinds] if isinstance(kinds, str) else kinds:
             if kind not in allowed and not (kind == "integer" and "number" in allowed):
-                values = instances({**merged(_without_type(wide), narrow), "type": kind})
+                values = instances({**merge_schemas(_without_type(wide), narrow), "type": kind})
                 yield from self._prove(values, f"{at}/type", f"the plugin allows {names}", embed)
 
     def _bounds(self, narrow: Any, wide: Any, at: str, embed: Embed) -> Iterator[Widening]:
@@ -111,9 +111,9 @@ class _Comparison:
             if word in (*_UPPER, *_MOST) and all(narrow[word] < bound for bound in theirs.values()):
                 continue
             rest = {key: value for key, value in wide.items() if key not in family}
-            said = ", ".join(f"{name}: {_json_text(value)}" for name, value in theirs.items())
-            values = _around(merged(rest, narrow), theirs)
-            yield from self._prove(values, f"{at}/{word}", f"the plugin says {said}", embed)
+            limits = ", ".join(f"{name}: {_json_text(value)}" for name, value in theirs.items())
+            values = _around(merge_schemas(rest, narrow), theirs)
+            yield from self._prove(values, f"{at}/{word}", f"the plugin says {limits}", embed)
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class _Comparison:
 
     def _bases(self, narrow: Any, wide: Any, embed: Embed) -> Iterator[dict[str, Any]]:
         """Yield objects that the plugin accepts here: those that fit both schemas first, then its own."""
-        both = merged(wide, narrow)
+        both = merge_schemas(wide, narrow)
         needed = dict.fromkeys([*wide.get("required", ()), *narrow.get("required", ())])
         both |= {"required": list(needed)} if needed else {}
         for schema in (both, wide):
@@ -207,8 +207,8 @@ def _types(schema: Any) -> tuple[str, ...]:
     """Return the types that a schema can accept, as far as it states them; ``integer`` is part of ``number``."""
     if not isinstance(schema, dict):
         return () if schema is False else TYPES
-    said = schema.get("type")
-    own = TYPES if said is None else (said,) if isinstance(said, str) else tuple(said)
+    kinds = schema.get("type")
+    own = TYPES if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if values is not None:
         own = tuple(kind for kind in own if any(_is(value, kind) for value in values))
@@ -238,5 +238,5 @@ def _options(schema: dict[str, Any]) -> str:
 
 
 def _json_text(value: Any) -> str:
-    said = encode(value).decode()
-    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
+    text = encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

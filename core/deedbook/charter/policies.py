@@ -1,41 +1,15 @@
 """Lint the policies of a charter against its abilities, by the checks of their kinds (`PolicyChecks`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
-
-import attrs
 
 from deedbook.contract import Object, PolicyProblem, PolicyTarget
 from deedbook.format.errors import BindingError
-from deedbook.format.lint import suggest
 from deedbook.plugins.policy_kinds import Kinds
-from deedbook.policy.fitting import Fitting, facts_of
+from deedbook.policy.fitting import Fitting, PolicyNote, facts_of, find_unknown_names, rule_place
 from deedbook.workspace.declarations import Origin, PolicySource
 
 Entry: TypeAlias = Mapping[str, Any]
-
-
-@attrs.frozen
-class PolicyNote:
-    """A doubtful part of a policy: *rule* is the index of a rule, *place* ``file:line[:column]``, *why* the reason.
-
-    *why* continues "rule 1 of policy NAME". *guards_nothing*: the rule denies or asks but never matches, because it
-    names an ability that does not exist; the calls it should guard reach the next rule.
-    """
-
-    policy: str
-    rule: int | None
-    place: str
-    why: str
-    guards_nothing: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.about} of policy {self.policy} {self.why}" if self.about else f"policy {self.policy} {self.why}"
-
-    @property
-    def about(self) -> str:
-        """The rule as text, such as ``rule 1``; empty where the note is about the whole policy."""
-        return "" if self.rule is None else f"rule {self.rule + 1}"
 
 
 class Targets:
@@ -90,35 +64,24 @@ def lint_policies(
 
     *sources* add the column to each place. Raises `BindingError` where a kind fails.
     """
-    targets = Targets.of(document)
-    return [
+    targets, names = Targets.of(document), [each for each in sorted(document["policies"]) if policy in (None, each)]
+    unknown = [each for each in find_unknown_names(document, packed=True) if each.policy in names]
+    reported = {(each.policy, each.rule) for each in unknown}
+    found = [
         note
-        for name, entry in sorted(document["policies"].items())
-        if policy in (None, name)
-        for note in _notes(name, entry, targets, kinds, sources.get(name) if sources else None, document["abilities"])
-    ]
-
-
-def find_ineffective_rules(document: Entry, kinds: Kinds) -> list[PolicyNote]:
-    """Return the notes on rules of own policies that guard nothing. A place in a pack has the form ``label: path``."""
-    return [each for each in lint_policies(document, kinds) if each.guards_nothing and ": " not in each.place]
+        for name in names
+        for note, problem in _notes(name, document["policies"][name], targets, kinds, sources or {})
+        if problem.pointer or problem.other_rules or (name, problem.rule) not in reported
+    ]  # without rules that are about no ability because of the unknown name
+    return sorted([*unknown, *found], key=lambda note: (note.policy, note.rule is None, note.rule))
 
 
 def _notes(
-    name: str, entry: Entry, targets: Targets, kinds: Kinds, source: PolicySource | None, abilities: Entry
-) -> Iterator[PolicyNote]:
+    name: str, entry: Entry, targets: Targets, kinds: Kinds, sources: Mapping[str, PolicySource]
+) -> Iterator[tuple[PolicyNote, PolicyProblem]]:
     kind = kinds(entry["plugin"][1])
     for each in kind.lint(entry["settings"], targets.of_policy(name, entry)) if kind else ():
-        places = [_rule_place(entry, rule) for rule in each.other_rules]
+        places = [rule_place(entry, rule) for rule in each.other_rules]
         why = f"{each.message} ({', '.join(places)})" if places else each.message
-        exact = place_of(each, source.origin) if source and each.pointer else _rule_place(entry, each.rule)
-        nowhere = [ability for ability in each.names if ability not in abilities]
-        if nowhere:
-            why = f"guards nothing: there is no ability {nowhere[0]!r}{suggest(nowhere[0], abilities)}"
-        yield PolicyNote(name, each.rule, exact, why, guards_nothing=bool(nowhere))
-
-
-def _rule_place(entry: Entry, rule: int | None) -> str:
-    places: Sequence[str] = entry["rules"]
-    found: str = places[rule] if rule is not None and rule in range(len(places)) else entry["place"]
-    return found
+        exact = place_of(each, sources[name].origin) if name in sources and each.pointer else None
+        yield PolicyNote(name, each.rule, exact or rule_place(entry, each.rule), why), each

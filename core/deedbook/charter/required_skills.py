@@ -51,8 +51,8 @@ class RequiredSkills:
 
 def _zones(workspace: Workspace) -> Iterator[str]:
     """Yield the skills that may read memory or propose to it."""
-    said: Any = workspace.memory.section if workspace.memory else {}
-    for zone in said.get("zones", {}).values():
+    section: Any = workspace.memory.section if workspace.memory else {}
+    for zone in section.get("zones", {}).values():
         for callers in zone.values():
             for each in callers:
                 yield from each.get("skills", ())

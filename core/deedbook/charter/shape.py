@@ -27,7 +27,7 @@ _NAMES: Final[Mapping[type, str]] = {
 
 def wrong_shape(document: Any) -> str:
     """Return the first place where *document* has not the shape of a charter, and what was expected; empty if valid."""
-    return _at("$", _DOCUMENT(document) or next(chain(_dangling(document), _dangling_extensions(document)), ""))
+    return _at("$", _DOCUMENT(document) or next(chain(_find_dangling(document), _dangling_extensions(document)), ""))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -37,12 +37,12 @@ def _at(step: str, fault: str) -> str:
     return f"{step}{fault}" if fault else ""
 
 
-def _expected(what: str, value: Any) -> str:
+def _describe_type(what: str, value: Any) -> str:
     return f": expected {what}, found {_NAMES.get(type(value), 'something else')}"
 
 
 def _of_type(what: str, *types: type) -> Check:
-    return lambda value: "" if type(value) in types else _expected(what, value)
+    return lambda value: "" if type(value) in types else _describe_type(what, value)
 
 
 def _one_of(*names: str) -> Check:
@@ -63,7 +63,7 @@ def _all_of(*checks: Check) -> Check:
 def _list(of: Check, length: int | None = None) -> Check:
     def check(value: Any) -> str:
         if type(value) is not list or length not in (None, len(value)):
-            return _expected("a list" if length is None else f"a list of {length}", value)
+            return _describe_type("a list" if length is None else f"a list of {length}", value)
         return next((f"[{index}]{fault}" for index, each in enumerate(value) if (fault := of(each))), "")
 
     return check
@@ -74,7 +74,7 @@ def _map(of: Check) -> Check:
 
     def check(value: Any) -> str:
         if type(value) is not dict:
-            return _expected("an object", value)
+            return _describe_type("an object", value)
         return next((f".{name[:80]}{fault}" for name, each in value.items() if (fault := of(each))), "")
 
     return check
@@ -86,7 +86,7 @@ def _object(required: Mapping[str, Check], optional: Mapping[str, Check] | None 
 
     def check(value: Any) -> str:
         if type(value) is not dict:
-            return _expected("an object", value)
+            return _describe_type("an object", value)
         for name, of in may.items():
             if name not in value:
                 if name in required:
@@ -255,7 +255,7 @@ _DOCUMENT: Final = _object(
 # --- names inside a charter -------------------------------------------------------------------------------------------
 
 
-def _dangling(document: Mapping[str, Any]) -> Iterator[str]:
+def _find_dangling(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield each name that refers to something missing in the document."""
     plugins, schemas = document["plugins"], document["schemas"]
     for section in ("abilities", "hooks", "policies"):

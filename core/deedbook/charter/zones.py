@@ -26,9 +26,9 @@ _READ: Final = dict.fromkeys(ZONES[:3], EVERY_CALLER) | {LEGACY: PERSONS}
 _PROPOSE: Final = {**dict.fromkeys(ZONES[:2], PERSONS), "observation": EVERY_CALLER, LEGACY: ()}
 
 
-def entry_of(said: Object) -> dict[str, Any]:
-    """Return the complete memory entry of a charter for the section ``memory:`` (*said*)."""
-    zones = said.get("zones", {})
+def entry_of(section: Object) -> dict[str, Any]:
+    """Return the complete memory entry of a charter for the section ``memory:`` (*section*)."""
+    zones = section.get("zones", {})
     return {
         "zones": {
             zone: {
@@ -37,11 +37,11 @@ def entry_of(said: Object) -> dict[str, Any]:
             }
             for zone in ZONES
         },
-        "verified_by": list(said.get("verified_by", ())),
-        "keys": {glob: {**body} for glob, body in said.get("keys", {}).items()},
-        "never": list(said.get("never", ())),
-        "max_bytes": said.get("max_bytes", MAX_BYTES),
-        "max_entries": said.get("max_entries", MAX_ENTRIES),
+        "verified_by": list(section.get("verified_by", ())),
+        "keys": {glob: {**body} for glob, body in section.get("keys", {}).items()},
+        "never": list(section.get("never", ())),
+        "max_bytes": section.get("max_bytes", MAX_BYTES),
+        "max_entries": section.get("max_entries", MAX_ENTRIES),
     }
 
 
@@ -64,12 +64,12 @@ def zone_test(document: Object, ability: Object) -> Outside | None:
     return test
 
 
-def _may(said: Object, zone: str, access: str) -> Any:
+def _may(rights: Object, zone: str, access: str) -> Any:
     """Return the callers with access to a zone.
 
     A caller who may propose may also retract, but only persons retract legacy entries.
     """
-    return PERSONS if access == "retract" and zone == LEGACY else said["read" if access == "read" else "propose"]
+    return PERSONS if access == "retract" and zone == LEGACY else rights["read" if access == "read" else "propose"]
 
 
 def _memory_of(document: Object) -> Mapping[str, Any]:

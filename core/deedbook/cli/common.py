@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from deedbook.charter.difference import Difference
     from deedbook.charter.locks import ActiveCharter
     from deedbook.plugins.commands import OfferedCommand
     from deedbook.policy.charter import Charter
@@ -187,11 +186,7 @@ profile_option = click.option(
     shell_complete=completing.profiles,
 )
 principal_option = click.option(
-    "--as",
-    "principal",
-    metavar="NAME",
-    help="Act for this declared principal.",
-    shell_complete=completing.principals,
+    "--as", "principal", metavar="NAME", help="Act for this declared principal.", shell_complete=completing.principals
 )
 
 span_option = click.option(
@@ -209,13 +204,22 @@ wait_option = click.option(
 
 
 def announce(opened: "ActiveCharter") -> None:
-    """Report skills that are set aside, and what changed since the charter was last in force."""
+    """Report skills set aside, unknown names in policies, unbound hooks, and what changed since the last charter."""
+    from deedbook.policy.fitting import find_unbound_hooks, find_unknown_names
+
     report_set_aside(opened.charter)
-    if opened.previous != opened.charter.digest:
-        _report_ineffective_rules(opened.charter)
+    for each in find_unknown_names(opened.charter.document, patterns=opened.previous != opened.charter.digest):
+        message(f"{each.place}: {each}")
+    for place, hook in find_unbound_hooks(opened.charter.document) if opened.previous != opened.charter.digest else ():
+        message(f"{place}: hook {hook} is never asked: it has no match, and no ability names it under hooks")
     if opened.previous is None:
         return
-    for way, text in describe_changes(opened):
+    said = describe_changes(opened)
+    profile = next((text for _, text in said if text.startswith("profile: ")), "")
+    if profile and not any(text.startswith("source ") for text in opened.changes.other):
+        shown = [(way, text) for way, text in said if way == "looser"]  # the other changes follow from the profile
+        said = [*shown, ("changed", f"{profile}, with {len(said) - len(shown) - 1} changes of its own")]
+    for way, text in said:
         message(f"charter {way}: {text}")
 
 
@@ -225,16 +229,6 @@ def report_set_aside(charter: "Charter") -> None:
         message(f"skill set aside: {why}")
 
 
-def _report_ineffective_rules(charter: "Charter") -> None:
-    """Report rules that deny or ask but guard nothing, because they name an unknown ability."""
-    from deedbook.charter.policies import find_ineffective_rules
-    from deedbook.plugins.plugins import discover
-    from deedbook.plugins.policy_kinds import installed_kinds
-
-    for each in find_ineffective_rules(charter.document, installed_kinds(discover())):
-        message(f"{each.place}: {each}")
-
-
 def describe_changes(opened: "ActiveCharter") -> list[tuple[str, str]]:
     """Return the changes as texts, each with its kind: ``looser``, ``tighter`` or ``changed``.
 
@@ -242,16 +236,12 @@ def describe_changes(opened: "ActiveCharter") -> list[tuple[str, str]]:
     """
     changes = opened.changes
     files = {text.split(" ")[1] for text in changes.other if text.startswith("source ")}
-    told = {file for file in files for text in _all(changes) if _is_about(text, file, opened.charter.document)}
     ways = (("looser", changes.looser), ("tighter", changes.tighter), ("changed", changes.other))
     said = [(way, text) for way, texts in ways for text in texts]
+    told = {file for file in files for _, text in said if _is_about(text, file, opened.charter.document)}
     own = [(way, text) for way, text in said if not text.startswith("source ")]
     rest = [text.removeprefix("source ").removesuffix(" changed") for _, text in said if text.startswith("source ")]
     return [*own, *(("changed", text) for text in rest if text.split(" ")[0] not in told)]
-
-
-def _all(changes: "Difference") -> tuple[str, ...]:
-    return (*changes.looser, *changes.tighter, *changes.other)
 
 
 def _is_about(change: str, file: str, document: Mapping[str, Any]) -> bool:

@@ -37,14 +37,10 @@ def _sessions(workspace: "Workspace") -> Iterable[str]:
     return ["last", *(place.name for place in folder.glob("*") if place.is_dir())]
 
 
-def _approvers(workspace: "Workspace") -> Iterable[str]:
-    return (name for name, entry in workspace.principals.items() if "approver" in entry.roles)
-
-
 abilities = completer(lambda workspace: workspace.abilities)
 clients = completer(lambda workspace: workspace.clients)
 hooks = completer(lambda workspace: workspace.hooks)
 principals = completer(lambda workspace: workspace.principals)
 profiles = completer(lambda workspace: workspace.profiles)
-approvers = completer(_approvers)
+approvers = completer(lambda place: [name for name, who in place.principals.items() if "approver" in who.roles])
 sessions = completer(_sessions)

@@ -23,7 +23,7 @@ from .output import answer, as_json, error_prefix, escape_json, format_error, me
 from .progress import ApprovalNotice, show_delta, show_step, shows_progress
 
 if TYPE_CHECKING:
-    from deedbook.charter.policies import PolicyNote
+    from deedbook.policy.fitting import PolicyNote
     from deedbook.sessions.prompts import Reply
 
 FINE: Final = "COMPLETED"
@@ -37,10 +37,6 @@ _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
 """Events at which a hook's refusal ends a run, with the error code and the refused subject."""
 
 
-def _nothing() -> Object:
-    return {}
-
-
 @attrs.frozen
 class Ending:
     """How the work of a session ended: its *state* (`FINE`, or an error code), a *text* to print, or an *error*.
@@ -51,7 +47,7 @@ class Ending:
     state: str
     text: str | None = None
     error: DomainError | None = None
-    members: Object = attrs.field(factory=_nothing)
+    members: Object = attrs.field(factory=dict)
 
     @classmethod
     def failed(cls, error: DomainError) -> "Ending":
@@ -234,18 +230,16 @@ def reply_ending(result: "Result[Reply]") -> Ending:
 def call_ending(result: Result[Json], session: Session | None = None) -> Ending:
     """Return the ending of a call: its result as JSON, or its error.
 
-    The result of a flow that keeps a context ends as that context of *session* did.
+    A flow that keeps a context ends as that context of *session* did, with its reply.
     """
     if isinstance(result, Err):
         return Ending.failed(result.error)
-    said = escape_json(json.dumps(result.value, ensure_ascii=False, indent=2))
-    return Ending(_state_of(result.value, session), said, members={"result": result.value})
-
-
-def _state_of(result: Json, session: Session | None) -> str:
-    run = result.get("context") if session is not None and isinstance(result, dict) and len(result) == 1 else None
-    context = session.context(run) if session is not None and isinstance(run, str) else None
-    return FINE if context is None else context.state
+    context = session.find_context(result.value) if session is not None else None
+    value, state = result.value, FINE
+    if context is not None:
+        value, state = {"context": context.run, "state": context.state, "reply": context.reply}, context.state
+    said = escape_json(json.dumps(value, ensure_ascii=False, indent=2))
+    return Ending(state, said, members={"result": value})
 
 
 def execute(
@@ -293,7 +287,7 @@ def _report(ending: Ending, denials: Denials) -> None:
     if ending.text is not None:
         answer(ending.text)
     for line in denials.lines():
-        report_error(line)
+        (report_error if ending.status else message)(line)  # a completed run went on without the call
     if ending.error is None:
         if ending.status:
             report_error(f"the run ended {ending.state}")

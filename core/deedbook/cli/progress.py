@@ -51,7 +51,10 @@ def show_delta(delta: Json) -> None:
 
 
 def _show_line(word: str, text: str) -> None:
-    line = plain(f"· {word:<6} {short(text, _WIDTH)}")
+    width = _WIDTH
+    with suppress(OSError):  # standard error may be no terminal
+        width = max(width, os.get_terminal_size(sys.stderr.fileno()).columns - 10)
+    line = plain(f"· {word:<6} {short(text, width)}")
     with suppress(OSError):  # the terminal may be closed; the session continues
         click.echo(click.style(line, dim=True) if wants_colours(sys.stderr) else line, err=True)
 

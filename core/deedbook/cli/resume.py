@@ -66,11 +66,7 @@ def command(
 
 
 def resume_session(
-    kernel: "Kernel",
-    identity: str,
-    wait: float = 0.0,
-    accept_charter: str = "",
-    result: "PersonResult | None" = None,
+    kernel: "Kernel", identity: str, wait: float = 0.0, accept_charter: str = "", result: "PersonResult | None" = None
 ) -> "Session":
     """Reopen the session *identity*, whose run is to go on; raises as `Kernel.resume` does.
 

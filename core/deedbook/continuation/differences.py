@@ -21,13 +21,13 @@ class ValueDifference(NamedTuple):
     now: str | None
 
     def __str__(self) -> str:
-        told = ("nothing" if each is None else each for each in (self.before, self.now))
-        return f"{self.path or 'the whole'}: recorded {next(told)}, now {next(told)}"
+        sides = ("nothing" if each is None else each for each in (self.before, self.now))
+        return f"{self.path or 'the whole'}: recorded {next(sides)}, now {next(sides)}"
 
 
 def find_differences(before: Any, now: Any, path: str = "") -> Iterator[ValueDifference]:
     """Yield where *before* and *now* differ, in the order of the members; sealed values are not shown."""
-    if isinstance(before, dict) and isinstance(now, dict) and not (_sealed(before) or _sealed(now)):
+    if isinstance(before, dict) and isinstance(now, dict) and not (_is_sealed(before) or _is_sealed(now)):
         for key in sorted({*before, *now}):
             yield from find_differences(before.get(key, _NOTHING), now.get(key, _NOTHING), path + join_pointer(key))
     elif isinstance(before, list) and isinstance(now, list):
@@ -39,17 +39,17 @@ def find_differences(before: Any, now: Any, path: str = "") -> Iterator[ValueDif
 
 def _same(before: Any, now: Any) -> bool:
     """Return whether two values are equal; two sealed ones may be, since their salts differ."""
-    return before is now or (_sealed(before) and _sealed(now)) or json.dumps(before) == json.dumps(now)
+    return before is now or (_is_sealed(before) and _is_sealed(now)) or json.dumps(before) == json.dumps(now)
 
 
 def _show(value: Any) -> str | None:
     if value is _NOTHING:
         return None
-    if _sealed(value):
+    if _is_sealed(value):
         return "[sealed]"
-    said = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return said if len(said) <= WIDTH else f"{said[: WIDTH - 1]}…"
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
 
 
-def _sealed(value: Any) -> bool:
+def _is_sealed(value: Any) -> bool:
     return isinstance(value, dict) and SEALED_KEY in value

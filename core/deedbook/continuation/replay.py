@@ -62,7 +62,7 @@ class RunRecord:
             found = self._bind(digest)
         except (DeedbookError, OSError) as problem:
             why = f"charter {digest}, under which event {request.event.seq} was recorded, cannot be read: {problem}"
-            raise _suspended("RESUME_INCOMPLETE", why) from None
+            raise _suspension("RESUME_INCOMPLETE", why) from None
         return attrs.evolve(found, persona=partial(_read_persona, found.persona))
 
     def open(self, value: Any, event: Event) -> Any:
@@ -70,9 +70,9 @@ class RunRecord:
         try:
             found = self.parent.open_value(value)
         except ValueMissing as problem:
-            raise _suspended("RESUME_INCOMPLETE", self._describe_missing(event, str(problem))) from None
+            raise _suspension("RESUME_INCOMPLETE", self._describe_missing(event, str(problem))) from None
         if MASK_PREFIX.encode() in encode(found):
-            raise _suspended(
+            raise _suspension(
                 "RESUME_INCOMPLETE", self._describe_missing(event, "it held a secret, which no record keeps")
             )
         return found
@@ -82,7 +82,7 @@ class RunRecord:
         try:
             return self.parent.open_value(value)
         except ValueMissing as problem:
-            raise _suspended("RESUME_INCOMPLETE", f"arguments cannot be compared: {problem}") from None
+            raise _suspension("RESUME_INCOMPLETE", f"arguments cannot be compared: {problem}") from None
 
     def _describe_missing(self, event: Event, why: str) -> str:
         return f"event {event.seq} cannot be given to the run again: {why}"
@@ -91,9 +91,9 @@ class RunRecord:
 class ReplayJournal(RunJournal):
     """Gives the recorded answers of one branch."""
 
-    def __init__(self, door: Door, record: Write, span: str, told: RunRecord, requests: list[Request]) -> None:
+    def __init__(self, door: Door, record: Write, span: str, run: RunRecord, requests: list[Request]) -> None:
         super().__init__(door, record, span)
-        self._told, self._requests = told, requests
+        self._told, self._requests = run, requests
         self._at = 0
         self._turn = Lock()
 
@@ -179,10 +179,10 @@ class ReplayJournal(RunJournal):
         found = self._next("event", "run.value")
         if found is None:
             return super().value(kind, make)
-        told = self._told.open(dict(found.event.payload), found.event)
-        if told.get("kind") != kind:
-            self._diverge(found, f"a value of the kind {kind!r} was asked for; the record has {told.get('kind')!r}")
-        value: Json = told["value"]
+        payload = self._told.open(dict(found.event.payload), found.event)
+        if payload.get("kind") != kind:
+            self._diverge(found, f"a value of the kind {kind!r} was asked for; the record has {payload.get('kind')!r}")
+        value: Json = payload["value"]
         return value
 
     def next_recorded(self) -> int | None:
@@ -246,14 +246,14 @@ class ReplayJournal(RunJournal):
         if recorded is None:
             return  # a refusal before any judging records no arguments
         raw = self._told.sealer.scrub(admit(given))
-        told = self._told.open_arguments(recorded)
-        known = encode_payload(told)
-        if known == raw or known == self._judged(request, raw):
+        arguments = self._told.open_arguments(recorded)
+        known = encode_payload(arguments)
+        if known == raw or known == self._judged_args(request, raw):
             return
-        found = [str(each) for each in find_differences(told, given)][:_MOST]
+        found = [str(each) for each in find_differences(arguments, given)][:_MOST]
         self._diverge(request, f"{request.name} was asked for otherwise: {'; '.join(found) or 'values differ'}")
 
-    def _judged(self, request: Request, raw: bytes) -> bytes:
+    def _judged_args(self, request: Request, raw: bytes) -> bytes:
         """Return arguments as they were judged: with the paths of a server relative to the workspace."""
         if request.kind in ("event", "decision"):
             return raw
@@ -262,7 +262,7 @@ class ReplayJournal(RunJournal):
 
     def _diverge(self, request: Request, why: str) -> NoReturn:
         place = f"event {request.event.seq} of session {self._told.parent.session}"
-        raise _suspended("RESUME_DIVERGED", f"{why}; {place} is {request.event.type} of {request.name}")
+        raise _suspension("RESUME_DIVERGED", f"{why}; {place} is {request.event.type} of {request.name}")
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -280,11 +280,11 @@ class ReplayJournal(RunJournal):
                 f"then give its result: deedbook resume {self._told.parent.session} --result JSON"
             )
             raise RunSuspended(fault("NEEDS_HUMAN", why))
-        told = self._told.open(dict(ended.payload), ended)
-        if "outcome" in told:
-            error = fault(str(told["code"]), str(told["message"]), retryable=told["retryable"] is True)
-            return Err(error, {"outcome": told["outcome"]})
-        return self._visible_result(request, told["response" if ended.type == "llm.response" else "result"])
+        payload = self._told.open(dict(ended.payload), ended)
+        if "outcome" in payload:
+            error = fault(str(payload["code"]), str(payload["message"]), retryable=payload["retryable"] is True)
+            return Err(error, {"outcome": payload["outcome"]})
+        return self._visible_result(request, payload["response" if ended.type == "llm.response" else "result"])
 
     def _visible_result(self, request: Request, result: Any) -> Result[Any]:
         """Return the result as ``PostToolUse`` hooks and the schema left it."""
@@ -296,15 +296,15 @@ class ReplayJournal(RunJournal):
             result = fired.get("output", result)
         if request.violation is not None:
             first = self._told.open(dict(request.violation.payload), request.violation)["errors"][:1]
-            told = f"{first[0]['path']}: {first[0]['message']}" if first else "does not fit"
-            return Err(fault("SCHEMA_VIOLATION", f"the result of {request.name}: {told}"))
+            problem = f"{first[0]['path']}: {first[0]['message']}" if first else "does not fit"
+            return Err(fault("SCHEMA_VIOLATION", f"the result of {request.name}: {problem}"))
         return Ok(result)
 
     def _ticket(self, caller: Caller, request: Request) -> Ticket:
         """Return the open ticket of a recorded call of a flow, with its own span, so that the flow is called again."""
         bound = self._door.bindings.find(request.name)
         if bound is None:
-            raise _suspended("RESUME_DIVERGED", f"the flow {request.name} is not there any more")
+            raise _suspension("RESUME_DIVERGED", f"the flow {request.name} is not there any more")
         args = self._told.open(request.event.payload.get("args"), request.event)
         span, session = request.event.span, self._door.ledger.session_id
         ticket = Ticket(bound, caller, args, encode_payload(args), span, session, self._door.clock() + bound.timeout)
@@ -318,8 +318,8 @@ def _read_persona(read: Persona, name: str, card: Mapping[str, Any]) -> str:
     try:
         return read(name, card)
     except Failed as problem:
-        raise _suspended("RESUME_INCOMPLETE", f"the persona of the recorded run cannot be read: {problem}") from None
+        raise _suspension("RESUME_INCOMPLETE", f"the persona of the recorded run cannot be read: {problem}") from None
 
 
-def _suspended(code: str, why: str) -> RunSuspended:
+def _suspension(code: str, why: str) -> RunSuspended:
     return RunSuspended(fault(code, why))

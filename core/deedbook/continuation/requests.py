@@ -82,7 +82,7 @@ class Request:
         return self.outcome is not None and self.outcome.payload.get("outcome") == "cancelled"
 
     def is_unknown(self, *, last: bool) -> bool:
-        """Return whether nobody knows what came of the call: it was lost, or cancelled as the *last* of its branch."""
+        """Return whether the outcome of the call is unknown: it was lost, or cancelled as the *last* of its branch."""
         return self.settled is None and (self.is_lost or (self.is_cancelled and last))
 
 

@@ -72,8 +72,8 @@ def build_settlement(
         raise LedgerError(fault("RESUME_REFUSED", why))
     value = canonical.decode(canonical.admit(result.value))
     if problems := bound.gives.violations(value):
-        told = [fault("SCHEMA_VIOLATION", f"the result for {request.name}: {p.path}: {p.message}") for p in problems]
-        raise SchemaError(*told)
+        errors = [fault("SCHEMA_VIOLATION", f"the result for {request.name}: {p.path}: {p.message}") for p in problems]
+        raise SchemaError(*errors)
     if MASK_PREFIX.encode() in own.scrub(canonical.encode_payload({"result": value})):
         raise ApprovalError(fault("APPROVAL_INCOMPLETE", "the result holds a secret, which no record keeps"))
     refuse_approver(bindings.charter.document["principals"], _asked_by(found, event), result.approver)
@@ -84,8 +84,8 @@ def build_settlement(
         "key": result.key,
         "charter": bindings.charter.digest,
     }
-    said = {"session": ledger.session_id, "settles": event.span, "ledger": own.session_id, "at": ledger.now()}
-    settled["signed"] = result.sign(settled, {**said, "nonce": new_id()})
+    binding = {"session": ledger.session_id, "settles": event.span, "ledger": own.session_id, "at": ledger.now()}
+    settled["signed"] = result.sign(settled, {**binding, "nonce": new_id()})
     return _build_entries(ledger, event, settled, request.kind == "approval")
 
 
@@ -108,7 +108,7 @@ def _asked_by(found: Resumption, event: Event) -> Object:
 
 def _find_call(found: Resumption, name: str, bindings: Bindings, reconciled: Collection[str]) -> Request:
     """Return the call whose result a person may give: the one that *name* names, or the only one."""
-    calls = [each for each in _unsettled(found, bindings) if each.event.span not in reconciled]
+    calls = [each for each in _find_unsettled(found, bindings) if each.event.span not in reconciled]
     chosen = [each for each in calls if _name_of(each).startswith(name)]
     if len(chosen) == 1:
         return chosen[0]
@@ -124,7 +124,7 @@ def _name_of(request: Request) -> str:
     return str(request.event.payload["approval"]) if request.kind == "approval" else request.event.span
 
 
-def _unsettled(found: Resumption, bindings: Bindings) -> list[Request]:
+def _find_unsettled(found: Resumption, bindings: Bindings) -> list[Request]:
     """Return the calls that wait for a person: open requests, and lost writes, of all branches."""
     waiting = []
     for branch in found.requests.branches.values():

@@ -3,8 +3,8 @@
 A flow is a class like every plugin (``deedbook.flows``). Its handler is called with a `Run`: the roles, the run's typed
 state, and methods that record the run. There are two kinds:
 
-- A flow whose spec has no ``gives`` writes its state to ``run.context`` and returns ``None``. Its caller gets a
-  reference, ``{"context": RUN}``, and reads the context: reply, end state and report stand there and nowhere else.
+- A flow whose spec has no ``gives`` writes its state to ``run.context`` and returns ``None``. A flow that
+  calls it gets a reference, ``{"context": RUN}``, and reads the context: reply, end state and report stand only there.
 - A flow whose spec has ``gives`` is standalone. It has no context (``run.context`` is ``None``) and returns its result.
 
 A run may be interrupted and resumed. Then the flow is called again and gets the recorded answers until it makes a

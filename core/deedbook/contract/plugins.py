@@ -62,17 +62,19 @@ class HandlerSpec:
 
     *settings*, *takes* and *gives* are JSON Schemas (draft 2020-12) for the ability's ``with:``, its arguments and its
     result. A tool needs *gives*; ``{}`` leaves it to ``schema_out`` in YAML. A flow with *gives* is standalone, without
-    it the flow keeps a context (`flow`). YAML may narrow *takes* and
-    *gives* and raise *effects*, never the reverse. *interruptible* makes ``timeout_ms`` a limit; otherwise it only
-    marks a late result. *reconciles*: the handler is also a `Reconciler`. *check* finds faults that no schema can
-    express, when the charter is compiled: it yields each as a JSON pointer into the ability's YAML (``/with/argv/2``)
-    and a message. A provider's *check_skill* does the same for the front matter of a skill. *records* has the event
-    types that a flow records with `Run.record`; their names begin with ``x.`` and the plugin's name (``x.my_flow.seen``
-    for ``my-flow``). *files* says which files the handler itself reaches: only those that it opens with its `Host`
-    (``host``), those, and programs that it confines to them (``sandbox``), or ``none``. Without it, a call whose files
-    are limited (`flow.Limits`) cannot use the handler. *tiers* is for a provider that asks other models of its profile:
-    the JSON pointer into its settings to the list of their tiers. Its calls may use these models and nothing else.
-    *images*: the provider takes ``completion_request_v3``, whose messages may have images.
+    it the flow keeps a context (`flow`). YAML may narrow *takes* and *gives* and raise *effects*, never the reverse.
+    *interruptible* makes ``timeout_ms`` a limit; otherwise it only marks a late result. The limit of a coroutine begins
+    once the handler has returned it (import before that). *reconciles*: the handler is also a `Reconciler`. *check*
+    finds faults that no schema can express, when the charter is compiled: it yields each as a JSON pointer into the
+    ability's YAML (``/with/argv/2``) and a message. A provider's *check_skill* does the same for the front matter of a
+    skill. *records* has the event types that a flow records with `Run.record`; their names begin with ``x.`` and the
+    plugin's name (``x.my_flow.seen`` for ``my-flow``). *files* says which files the handler itself reaches: only those
+    that it opens with its `Host` (``host``), those, and programs that it confines to them (``sandbox``), or ``none``.
+    Without it, a call whose files are limited (`flow.Limits`) cannot use the handler. *tiers* is for a provider that
+    asks other models of its profile: the JSON pointer into its settings to the list of their tiers. Its calls may use
+    these models and nothing else. *images*: the provider takes ``completion_request_v3``, whose messages may have
+    images. *requires* has the modules that the first call imports, each with how to install it: `deedbook doctor`
+    reports those that are missing. *named*: ``model:`` of the profile must name the provider's model.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -87,6 +89,8 @@ class HandlerSpec:
     files: Files | None = None
     tiers: str | None = None
     images: bool = False
+    named: bool = False
+    requires: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -423,7 +427,7 @@ class Ctx(Protocol):
     def call(self, ability: str, args: Object) -> Json:
         """Use another ability through the same door, as a child of this call; raises `Failed`.
 
-        In a request to a model, *model* may be left out: its tier has the name.
+        In a request to a model, *model* may be left out: its tier has it. A flow gives ``{context, state, reply}``.
         """
 
     async def acall(self, ability: str, args: Object) -> Json:
@@ -495,9 +499,8 @@ class PolicyProblem:
 
     *pointer* is a JSON pointer into the body, such as ``/rules/0/when``, and *at* an offset in characters into the text
     there. *rule* is the index of the affected rule, in a body that lists ``rules``; the places of *other_rules* are
-    added to the message. *names* are abilities in a rule that denies or asks, to which the policy does not apply: if
-    they do not exist, the rule guards nothing. *own*: the problem refuses only a policy of the workspace's own; a pack
-    may name abilities that this workspace lacks.
+    added to the message. *own*: the problem refuses only a policy of the workspace's own; a pack may name abilities
+    that this workspace lacks.
     """
 
     message: str
@@ -505,7 +508,6 @@ class PolicyProblem:
     at: int | None = None
     rule: int | None = None
     other_rules: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()
     own: bool = False
     code: str = "BINDING_INVALID"
 

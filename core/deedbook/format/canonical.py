@@ -185,12 +185,8 @@ def _respell(value: Any) -> Any:
 def _reorder(value: Any) -> Any:
     """Rebuild *value* with keys in UTF-16 order."""
     if type(value) is dict:
-        return {key: _reorder(value[key]) for key in sorted(value, key=_utf16)}
+        return {key: _reorder(value[key]) for key in sorted(value, key=lambda key: key.encode("utf-16-be"))}
     return [_reorder(item) for item in value] if type(value) is list else value
-
-
-def _utf16(key: str) -> bytes:
-    return key.encode("utf-16-be")
 
 
 def _number(value: float) -> int | float | orjson.Fragment:

@@ -111,10 +111,10 @@ class SignedCheckpoint:
     note: str
 
     @classmethod
-    def parse(cls, told: Mapping[str, Any], place: str) -> Self:
+    def parse(cls, stored: Mapping[str, Any], place: str) -> Self:
         """Parse the payload of ``ledger.checkpoint``; raises `LedgerError` (``LEDGER_UNSOUND``)."""
         try:
-            found = cls(told["size"], told["root"], tuple(told["peaks"]), str(told["note"]))
+            found = cls(stored["size"], stored["root"], tuple(stored["peaks"]), str(stored["note"]))
             sound = found.tree.root.hex() == found.root
         except (AttributeError, KeyError, TypeError, ValueError):
             sound = False
@@ -130,8 +130,8 @@ class SignedCheckpoint:
 
     def payload(self, origin: str, why: str) -> dict[str, Any]:
         """Return the payload of ``ledger.checkpoint``."""
-        told = {"origin": origin, "size": self.size, "root": self.root, "peaks": list(self.peaks)}
-        return {**told, "note": self.note, "why": why}
+        members = {"origin": origin, "size": self.size, "root": self.root, "peaks": list(self.peaks)}
+        return {**members, "note": self.note, "why": why}
 
 
 def origin_of(ledger: str) -> str:

@@ -166,6 +166,13 @@ class RunContext:
         output = self.report.get("output") if self.report and self.state == "COMPLETED" else self.reason
         return output if isinstance(output, str) else "" if output is None else encode(output).decode()
 
+    def outcome(self) -> Result[Json]:
+        """Return ``{context, state, reply}`` of a completed run; otherwise an `Err` with its state and reason."""
+        if self.state == "COMPLETED":
+            return Ok({"context": self.run, "state": self.state, "reply": self.reply})
+        code = "NEEDS_HUMAN" if self.state == "NEEDS_HUMAN" else "RUN_ENDED"
+        return Err(fault(code, f"the run {self.run} ended {self.state}: {self.reply}"))
+
     def as_json(self) -> dict[str, Any]:
         """Return the whole state as a JSON object that shares nothing with it."""
         whole = {field.name: getattr(self, field.name) for field in attrs.fields(RunContext)}
@@ -208,7 +215,7 @@ def _move(context: RunContext, event_type: str, payload: Object) -> Result[RunCo
     if move.keeps == "attempt":
         return _execute(context, payload["attempt"])
     left = context.state if move.to == "NEEDS_HUMAN" else None
-    return Ok(_changed(context, state=move.to, waiting=left, **{move.keeps: payload[move.keeps]}))
+    return Ok(_evolve(context, state=move.to, waiting=left, **{move.keeps: payload[move.keeps]}))
 
 
 def _create(context: RunContext | None, payload: Object, run: str) -> Result[RunContext]:
@@ -224,7 +231,7 @@ def _note(context: RunContext, payload: Object) -> Result[RunContext]:
     if not {"event_type", "data"} <= payload.keys():
         return _refuse("context.noted", 'the payload needs "event_type" and "data"')
     note = LogEntry(payload["event_type"], payload["data"])
-    return Ok(_changed(context, log=context.log.add(note)))
+    return Ok(_evolve(context, log=context.log.add(note)))
 
 
 def _resume(context: RunContext, state: Json) -> Result[RunContext]:
@@ -232,17 +239,17 @@ def _resume(context: RunContext, state: Json) -> Result[RunContext]:
         return _refuse_state(context, "context.resumed", frozenset({"NEEDS_HUMAN"}))
     if state != context.waiting and not isinstance(state, Mapping):
         return _refuse("context.resumed", f"the run waits in {context.waiting}, not in {state!r}")
-    return Ok(_changed(context, state=context.waiting, waiting=None, reason=None))
+    return Ok(_evolve(context, state=context.waiting, waiting=None, reason=None))
 
 
 def _execute(context: RunContext, attempt: Json) -> Result[RunContext]:
     due = context.attempts + 1
     if isinstance(attempt, int) and attempt != due:
         return _refuse("context.executing", f"attempt {attempt} does not follow attempt {context.attempts}")
-    return Ok(_changed(context, state="EXECUTING", attempts=due))
+    return Ok(_evolve(context, state="EXECUTING", attempts=due))
 
 
-def _changed(context: RunContext, **changes: Any) -> RunContext:
+def _evolve(context: RunContext, **changes: Any) -> RunContext:
     """Return *context* with *changes*; `attrs.evolve` takes as long as the rest of a transition."""
     made = object.__new__(RunContext)
     vars(made).update(vars(context), **changes)

@@ -17,7 +17,8 @@ NAMES: Final = frozenset({"card", "secret"})
 
 _HEX_ID: Final = re.compile(r"(?=.*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{64})")
 _GROUPS: Final = re.compile(r"[0-9]+(?:[ -][0-9]+)*")
-_SIXTEEN: Final = re.compile(r"(?<![0-9])[0-9]{16}(?![0-9])")
+_SIXTEEN: Final = re.compile(r"(?<![0-9_])[0-9]{16}(?![0-9_])")
+_IN_A_NAME: Final = re.compile(r"(?<![0-9])[2-6][0-9]{15}(?![0-9])")
 _CARD_HINT: Final = "[0-9]([ -]?[0-9]){12}"
 TOKENS: Final = (
     "gh[opsur]_[A-Za-z0-9]{36}", "github_pat_[A-Za-z0-9_]{22}", "glpat-[A-Za-z0-9_-]{20}",
@@ -77,11 +78,12 @@ def has_card(text: str) -> bool:
     """Return whether *text* has a run of exactly 16 digits, or 13 to 19 digits with separators that pass Luhn.
 
     A separator is one space or hyphen. Any whole groups of a longer run count, so a number before a card hides nothing.
-    A SHA-256 or a trace id in hex is no card. Linear in the text.
+    A SHA-256 or a trace id in hex is no card; a run beside ``_`` must begin with 2 to 6 and pass Luhn. Linear time.
     """
     if _HEX_ID.fullmatch(text):
         return False
-    return bool(_SIXTEEN.search(text)) or any(_luhn_in(run.group()) for run in _GROUPS.finditer(text))
+    runs = [*_GROUPS.findall(text), *(f"{run[:8]} {run[8:]}" for run in _IN_A_NAME.findall(text))]
+    return bool(_SIXTEEN.search(text)) or any(map(_luhn_in, runs))
 
 
 def _luhn_in(run: str) -> bool:

@@ -115,6 +115,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "FORK_INCOMPLETE": Code("ledger", 1, "what was recorded is gone: a sealed value, or a payload taken out"),
         "FORK_ENDED": Code("ledger", 1, "the past that is served is over, and nothing more was to be done"),
         # runs: flows that keep a context, and sessions that are resumed
+        "RUN_ENDED": Code("run", 1, "a run ended FAILED or HALTED, for the reason in its context"),
         "FLOW_UNFINISHED": Code("run", 1, "a flow returned before its context had ended"),
         "RESUME_REFUSED": Code("ledger", 1, "a session has no open run that could go on"),
         "SESSION_HANDED_OVER": Code("ledger", 1, "the session was handed over; it goes on where its bundle was loaded"),
@@ -338,7 +339,7 @@ def describe(problem: BaseException, mask: Callable[[str], str] = str) -> str:
     """
     name = type(problem).__name__
     try:
-        said = str(problem)
+        text = str(problem)
     except Exception:  # noqa: BLE001 - a plugin's exception may fail in its own __str__
-        said = ""
-    return recordable(mask(f"{name}: {said}" if said else name))
+        text = ""
+    return recordable(mask(f"{name}: {text}" if text else name))

@@ -73,9 +73,9 @@ class Folder:
                 _make_root(Path(path))
             return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), shown)
         except (NotADirectoryError, FileExistsError):
-            raise _refused(shown, "is no folder; name a folder") from None
+            raise _refusal(shown, "is no folder; name a folder") from None
         except ValueError:
-            raise _refused(shown, "holds a NUL byte; name a folder") from None
+            raise _refusal(shown, "holds a NUL byte; name a folder") from None
 
     def sub(self, path: str, *, create: bool = False) -> "Folder":
         """Open the folder *path* as a root of its own; with *create* make what is missing (0700, synced)."""
@@ -91,11 +91,11 @@ class Folder:
         """Return a whole file of at most *limit* bytes; a longer one is `FileRefused` (``INTAKE_REFUSED``)."""
         with self._translate_errors(path), self.open(path) as file:
             size = os.fstat(file.fileno()).st_size
-            raw = file.read(limit + 1) if size <= limit else b""
+            raw = file.read(size + 1) if size <= limit else b""  # read(n) allocates n bytes, however short the file is
+            raw += file.read(limit + 1 - len(raw)) if len(raw) > size else b""
         if size > limit or len(raw) > limit:
-            raise FileRefused(
-                fault("INTAKE_REFUSED", f"more than {limit} bytes; at most {limit} are read", place=self._place(path))
-            )
+            why = f"more than {limit} bytes; at most {limit} are read"
+            raise FileRefused(fault("INTAKE_REFUSED", why, place=self._place(path)))
         return raw
 
     def digests(self, path: str, names: Iterable[str]) -> list[str]:
@@ -137,7 +137,7 @@ class Folder:
             with (
                 self._translate_errors(path),
                 self._above(path, create=create) as (folder, name),
-                _locked(folder, place),
+                _hold_lock(folder, place),
             ):
                 return _put(folder, name, data, mode, _expect(folder, name, expected, place), synced=synced)
         except FileNotFoundError:
@@ -185,7 +185,7 @@ class Folder:
         try:
             with self._translate_errors(path), self._above(path) as (folder, name), ExitStack() as held:
                 if expected is not None:
-                    held.enter_context(_locked(folder, place))
+                    held.enter_context(_hold_lock(folder, place))
                     _expect(folder, name, expected, place)
                 os.unlink(name, dir_fd=folder)
                 if sync:
@@ -264,18 +264,18 @@ class Folder:
         except OSError as problem:
             reason = _REASONS.get(problem.errno or 0)
             if reason:
-                raise _refused(self._place(path), reason) from None
+                raise _refusal(self._place(path), reason) from None
             raise OSError(problem.errno, problem.strerror, self._place(path)) from None
 
 
 def _parts(path: str) -> tuple[str, ...]:
     """Split a valid path; raise `FileRefused` for an invalid one."""
     if reason := path_fault(path):
-        raise _refused(shown_path(path), reason)
+        raise _refusal(shown_path(path), reason)
     return tuple(path.split("/"))
 
 
-def _refused(place: str, reason: str) -> FileRefused:
+def _refusal(place: str, reason: str) -> FileRefused:
     return FileRefused(fault("PATH_REFUSED", reason, place=place))
 
 
@@ -301,7 +301,7 @@ def _open_file(folder: int, name: str, flags: int, place: str) -> int:
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             break
         # replaced between open and fstat: the name now belongs to another file
-    raise _refused(place, _file_fault(found))
+    raise _refusal(place, _file_fault(found))
 
 
 def _file_fault(found: os.stat_result) -> str:
@@ -355,7 +355,7 @@ def _conflict(place: str, found: str, expected: str) -> Conflict:
 
 
 @contextmanager
-def _locked(folder: int, place: str) -> Iterator[None]:
+def _hold_lock(folder: int, place: str) -> Iterator[None]:
     """Hold the folder's lock, which ends with its holder; wait for at most `LOCK_SECONDS`."""
     deadline = time.monotonic() + LOCK_SECONDS
     while not _try_lock(folder):

@@ -15,14 +15,7 @@ from deedbook.contract import Event, Object
 
 from .families import NOTHING_DECLARED, OUTCOMES, RUN_ENDS, DeclaredTypes
 
-__all__ = [
-    "Fold",
-    "Metrics",
-    "MetricsFold",
-    "Snapshot",
-    "SnapshotFold",
-    "fold",
-]
+__all__ = ["Fold", "Metrics", "MetricsFold", "Snapshot", "SnapshotFold", "fold"]
 
 S = TypeVar("S")
 
@@ -232,11 +225,7 @@ class Metrics:
 
     def facts(self) -> dict[str, Any]:
         """Return copies under the names that a gate's ``reads`` uses, such as ``session.calls``."""
-        return {
-            "session.calls": dict(self.calls),
-            "session.usage": dict(self.usage),
-            "session.started": self.started,
-        }
+        return {"session.calls": dict(self.calls), "session.usage": dict(self.usage), "session.started": self.started}
 
 
 class MetricsFold:

@@ -125,15 +125,15 @@ def find_unrecorded(state: Path, session: str) -> Gap | None:
 
 def _head(event: Event) -> Head | None:
     """Return the head that *event* records; ``None`` for other types or an invalid payload."""
-    told, is_leaf = event.payload, event.type == "ledger.leaf"
-    session, events, head = told.get("session_id"), told.get("size" if is_leaf else "events"), told.get("head")
+    payload, is_leaf = event.payload, event.type == "ledger.leaf"
+    session, events, head = payload.get("session_id"), payload.get("size" if is_leaf else "events"), payload.get("head")
     if not (is_leaf or event.type == "ledger.session") or not isinstance(session, str):
         return None
     if not SESSION_ID.fullmatch(session) or session.startswith(_WORKSPACE):
         return None
     if type(events) is not int or not 1 <= events <= MAX_INTEGER or not isinstance(head, str):
         return None
-    return Head(session, events, head, "in a checkpoint" if is_leaf else str(told.get("state")))
+    return Head(session, events, head, "in a checkpoint" if is_leaf else str(payload.get("state")))
 
 
 def _trace(event: Event) -> Iterator[tuple[str, str]]:

@@ -165,7 +165,7 @@ def is_open(state: Folder, session: str) -> bool:
         return False
     try:
         with state.open(f"sessions/{session}/{LEDGER_FILE}") as file:
-            return _unended(file.fileno()) == "open"
+            return _probe_lock(file.fileno()) == "open"
     except FileNotFoundError:
         return False
 
@@ -221,7 +221,7 @@ def _summarise_file(file: BinaryIO, name: str, place: str) -> SessionSummary:
     fd = file.fileno()
     tail = find_tail(fd, place=place)
     if not tail.end:
-        state = _unended(fd)
+        state = _probe_lock(fd)
         return SessionSummary(name, state if tail.torn or state == "open" else "empty", torn=tail.torn)
     first = split_line(file.readline(), place=place)
     last = split_line(tail.last, place=place)
@@ -229,7 +229,7 @@ def _summarise_file(file: BinaryIO, name: str, place: str) -> SessionSummary:
     found = SessionSummary(name, "ended", first.ts, last.ts, last.seq + 1, last.envelope_hash, tail.torn)
     if final is not None and final.event_type == "session.end":
         return found
-    state = _unended(fd)
+    state = _probe_lock(fd)
     if final is None or state != "interrupted" or final.event_type != "session.suspended":
         return attrs.evolve(found, state=state)
     waits, approval = _waits_for(final)
@@ -252,7 +252,7 @@ def _final_line(fd: int, end: int, place: str) -> Line | None:
     return next((line for line in lines if not line.event_type.startswith(AFTER_END)), None)
 
 
-def _unended(fd: int) -> State:
+def _probe_lock(fd: int) -> State:
     """Return whether a writer holds the lock, by taking it briefly in the shared form."""
     try:
         flock(fd, LOCK_SH | LOCK_NB)

@@ -152,8 +152,7 @@ class Schemas:
         """Return an interpreted `validator`: twenty times quicker to create, and slower to use."""
         found = self._interpreted.get(schema_id)
         if found is None:
-            made = foreign(self.document(schema_id), place=schema_id)
-            found = self._interpreted.setdefault(schema_id, made)
+            found = self._interpreted.setdefault(schema_id, foreign(self.document(schema_id), place=schema_id))
         return found
 
 
@@ -288,15 +287,17 @@ def _explain(error: "jsonschema_rs.ValidationError", schema: Any) -> Iterator[Vi
             known = _beside(schema, error.schema_path).get("properties", {})
             for key in fields["unexpected"]:
                 yield violation([*where, key], f"unknown key{suggest(key, known)}")
-        case "anyOf" | "oneOf" if branch := _meant(fields.get("context", ()), where):
+        case "anyOf" | "oneOf" if branch := _closest_errors(fields.get("context", ()), where):
             for inner in branch:
                 yield from _explain(inner, schema)
         case _:
-            yield violation(where, _words(error)[:_LONGEST])
+            yield violation(where, _words(error, schema)[:_LONGEST])
 
 
-def _words(error: "jsonschema_rs.ValidationError") -> str:
+def _words(error: "jsonschema_rs.ValidationError", schema: Any) -> str:
     name, fields = error.kind.name, error.kind.as_dict()
+    if name in ("pattern", "not", "propertyNames") and (title := _beside(schema, error.schema_path).get("title")):
+        return f"expected {title}"
     if name == "required":
         missing = fields["property"]
         return f'the key "{missing}" is missing{_HINTS.get(missing, "")}'
@@ -317,7 +318,7 @@ def _nearest_option(value: Any, options: list[Any]) -> str:
     return suggest(value, [option for option in options if isinstance(option, str)]) if isinstance(value, str) else ""
 
 
-def _meant(branches: Sequence[Sequence[Any]], where: list[str | int]) -> Sequence[Any]:
+def _closest_errors(branches: Sequence[Sequence[Any]], where: list[str | int]) -> Sequence[Any]:
     """Return the errors of the only alternative that the value is close to: its type and its constants match."""
     near = [branch for branch in branches if not any(_is_foreign_to(error, where) for error in branch)]
     return near[0] if len(near) == 1 else ()

@@ -345,9 +345,7 @@ def open_values(folder: Folder, value: Any) -> Any:
         return open_value(folder, value)
     if type(value) is dict:
         return {key: open_values(folder, item) for key, item in value.items()}
-    if type(value) is list:
-        return [open_values(folder, item) for item in value]
-    return value
+    return [open_values(folder, item) for item in value] if type(value) is list else value
 
 
 def _unsound(why: str, place: str) -> LedgerError:

@@ -204,7 +204,7 @@ class Chain:
         """
         begun: list[str] = []
         try:
-            with explained(place_of(self._folder)), self._folder.sub("sealed", create=True) as beside:
+            with translate_errors(place_of(self._folder)), self._folder.sub("sealed", create=True) as beside:
                 for blob in blobs:
                     begun.append(blob.digest)
                     self._journal.write_other(beside.append(blob.digest, create=True), blob.data)
@@ -300,7 +300,7 @@ def _moment(line: Line) -> float:
 
 
 @contextmanager
-def explained(place: str) -> Iterator[None]:
+def translate_errors(place: str) -> Iterator[None]:
     """Turn what the system refuses into `LedgerError`, since without a ledger nothing may be done."""
     try:
         yield

@@ -31,7 +31,7 @@ from deedbook.format.paths import CHECKPOINT_FILE, LEDGER_FILE
 from deedbook.format.sealed import Sealer, open_values
 from deedbook.format.tail import find_tail, lines_from_end
 
-from .chain import Chain, Place, explained, find_position, first_line, place_of
+from .chain import Chain, Place, find_position, first_line, place_of, translate_errors
 from .journal import DATASYNC, Durability, Journal, TornTail, acquire, is_replaced, release, set_aside
 
 LOCK_SECONDS: Final = 0.25
@@ -98,7 +98,7 @@ class Ledger(Chain):
 def _lock_file(folder: Folder, *, create: bool) -> Iterator[int]:
     """Open the ledger's file and take its lock; both stay with the descriptor, unless the block fails."""
     place = place_of(folder)
-    with explained(place):
+    with translate_errors(place):
         try:
             fd = _present(folder, partial(folder.append, LEDGER_FILE, create=create), LOCK_SECONDS)
         except FileExistsError:
@@ -155,13 +155,13 @@ class WorkspaceLedger(Chain):
 
         Raises `SourceError` (``STATE_IN_USE``) if the folder belongs to another workspace, and `LedgerError`.
         """
-        with explained(state.path):
+        with translate_errors(state.path):
             folder = state.sub("workspace", create=True)
         place = place_of(folder)
-        with explained(place):
+        with translate_errors(place):
             fd = _present(folder, partial(_shared_file, folder), TURN_SECONDS)
         try:
-            with explained(place), _turn(fd, place):
+            with translate_errors(place), _turn(fd, place):
                 stands, torn = _stand(folder, fd, workspace, state)
                 journal = Journal(fd, stands.end, place=place, durability=durability, fdatasync=fdatasync)
                 ledger = cls(folder, journal, stands, sealer, clock)
@@ -199,7 +199,7 @@ class WorkspaceLedger(Chain):
         """Keep other processes from writing, after reading what they have written; raises as `append` does."""
         journal = self._journal
         journal.check()
-        with journal.lock, explained(journal.place), _turn(journal.fd, journal.place):
+        with journal.lock, translate_errors(journal.place), _turn(journal.fd, journal.place):
             if is_replaced(journal.fd):
                 self._move()
             self._catch_up()
@@ -213,7 +213,7 @@ class WorkspaceLedger(Chain):
     def backwards(self) -> Iterator[tuple[int, bytes]]:
         """Yield offset and bytes of the lines that this writer knows, the last one first."""
         self._journal.check()
-        with explained(self.place):
+        with translate_errors(self.place):
             yield from lines_from_end(self._journal.fd, self._journal.end, place=self.place)
 
     def _begin(self, torn: Sequence[TornTail], state: Folder, root: Object) -> None:
@@ -232,7 +232,7 @@ class WorkspaceLedger(Chain):
         """
         found = digest(torn)
         kept = TornTail(0, len(torn), found, f".torn-session-{session}-{found[:16]}")
-        with explained(self.place):
+        with translate_errors(self.place):
             self._folder.replace(kept.kept, torn)
         self.append([self._own("ledger.recovered", kept._asdict())], durable=True)
         return kept
@@ -328,7 +328,7 @@ def _lines(fd: int, start: int, end: int, place: str) -> Iterator[bytes]:
     """Yield the lines between two bytes of a file without moving its position: threads may read at the same time."""
     held = b""
     while start < end:
-        with explained(place):
+        with translate_errors(place):
             block = os.pread(fd, min(end - start, _BLOCK), start)
         if not block:
             raise LedgerError(fault("LEDGER_UNSOUND", "it was cut since it was read; verify it", place=place))

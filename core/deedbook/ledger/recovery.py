@@ -17,7 +17,7 @@ from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import SEALED, find_strays, has_events, read
 
-from .chain import explained, place_of
+from .chain import place_of, translate_errors
 from .journal import acquire
 from .ledger import LOCK_SECONDS, Ledger
 
@@ -34,11 +34,11 @@ def close_interrupted(ledger: Ledger, events: Iterable[Event], given_up: Sequenc
 
     *given_up* are the open requests for approval of a run that could be resumed: they are withdrawn, and it is halted.
     """
-    told = list(events)
-    entries = _outcomes(ledger, told)
+    past = list(events)
+    entries = _outcomes(ledger, past)
     lost = len(entries)
-    reason, end = _reason(told, given_up)
-    entries += [_entry(ledger, f"context.{end}", run, {"reason": reason}) for run in _open_contexts(ledger, told, end)]
+    reason, end = _reason(past, given_up)
+    entries += [_entry(ledger, f"context.{end}", run, {"reason": reason}) for run in _open_contexts(ledger, past, end)]
     for asked in given_up or ():
         payload = {"approval": asked.payload["approval"], "reason": reason}
         entries.append(_entry(ledger, "approval.withdrawn", asked.span, payload, asked.principal, "runtime"))
@@ -127,7 +127,7 @@ def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK
     another process begins it, ``LEDGER_UNSOUND`` if there is more in the folder.
     """
     place = place_of(folder)
-    with explained(place):
+    with translate_errors(place):
         fd = _ledger_file(folder)
         try:
             if fd is not None:

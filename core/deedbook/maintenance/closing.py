@@ -233,13 +233,13 @@ class _Recovery:
             _, ledger = mended
             write_head(self.ledger, found.id, ledger.size, ledger.head, "ended")
 
-    def mend(self, told: SessionRecord, found: SessionSummary | None, process: Process | None) -> None:
+    def mend(self, recorded: SessionRecord, found: SessionSummary | None, process: Process | None) -> None:
         """Record the head of an ended session whose process died before it recorded it, and report a lost one."""
-        if told.state != "open":
+        if recorded.state != "open":
             return
-        if found is None and not self.state.exists(f"sessions/{told.id}"):
-            why = f"its file is gone, and the workspace ledger recorded {told.events} events of it"
-            self.refused[told.id] = fault("LEDGER_UNSOUND", why, place=f"{self.state.path}/sessions/{told.id}")
+        if found is None and not self.state.exists(f"sessions/{recorded.id}"):
+            why = f"its file is gone, and the workspace ledger recorded {recorded.events} events of it"
+            self.refused[recorded.id] = fault("LEDGER_UNSOUND", why, place=f"{self.state.path}/sessions/{recorded.id}")
         elif found and found.state == "ended" and process and process.state == "died":
             write_head(self.ledger, found.id, found.events, found.head, "ended")
 

@@ -17,7 +17,7 @@ from .opening import open_workspace_ledger
 def notify_extended(workspace: Workspace, name: str, report: Callable[[DomainError], None]) -> None:
     """Notify features that lines were added to the ledger *name*; *report* receives errors, which undo nothing."""
     try:
-        features = Features.installed()
+        features = Features.load()
         with open_workspace_ledger(Site.of(workspace)) as ledger, Folder.at(workspace.state) as state:
             if has_log(state, ledger, CheckpointSettings.read(workspace.checkpoints, workspace.root)):
                 features.require(LOG)

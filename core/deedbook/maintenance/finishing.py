@@ -74,7 +74,7 @@ def finish(state: Folder, name: str) -> CleanupResult:
     with folder, _lock_file(folder, TURN_SECONDS if name == "workspace" else LOCK_SECONDS) as fd:
         done = _finish_file(folder, fd)
     if done.excised:
-        Features.installed().demand("payload_removed", state=state, name=name)
+        Features.load().demand("payload_removed", state=state, name=name)
     return done
 
 
@@ -114,10 +114,10 @@ def _promises(fd: int, place: str) -> tuple[set[str], dict[int, str]]:
     wanted: dict[int, str] = {}
     for _, raw in _lines(fd):
         if any(mark in raw[:600] for mark in _PROMISES):
-            said: Any = decode(split_line(raw, place=place).payload)
-            erased.update(said.get("digests", ()))
-            if "payload_hash" in said:
-                wanted[said["seq"]] = said["payload_hash"]
+            payload: Any = decode(split_line(raw, place=place).payload)
+            erased.update(payload.get("digests", ()))
+            if "payload_hash" in payload:
+                wanted[payload["seq"]] = payload["payload_hash"]
     return erased, wanted
 
 

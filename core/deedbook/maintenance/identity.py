@@ -14,7 +14,7 @@ from deedbook.format.canonical import encode
 from deedbook.format.errors import BindingError, fault
 from deedbook.format.events import TRACE_ID, Entry, label, new_id
 from deedbook.format.files import Folder
-from deedbook.ledger.chain import explained
+from deedbook.ledger.chain import translate_errors
 from deedbook.ledger.ledger import Ledger, WorkspaceLedger
 
 from .liveness import FOLDER, Lifeline
@@ -72,11 +72,11 @@ class Identity:
 
         Boot, run and head are one append with one sync. Raises `LedgerError`.
         """
-        told = {"session_id": session.session_id, "events": session.size, "head": session.head, "state": state}
+        head = {"session_id": session.session_id, "events": session.size, "head": session.head, "state": state}
         if above := self._runs.get(session.session_id):
-            self._append(self._entry("ledger.session", told, above))
+            self._append(self._entry("ledger.session", head, above))
         else:
-            self._introduce(session, run, told)
+            self._introduce(session, run, head)
         if state != "open":
             self._runs.pop(session.session_id, None)
 
@@ -97,7 +97,7 @@ class Identity:
             if lifeline:
                 lifeline.release()
 
-    def _introduce(self, session: Ledger, run: str, told: Mapping[str, Any]) -> None:
+    def _introduce(self, session: Ledger, run: str, head: Mapping[str, Any]) -> None:
         payload = {
             "process_id": self.process_id,
             "run_id": run,
@@ -107,8 +107,8 @@ class Identity:
         if not self._boot:
             with self._booting:
                 if not self._boot:
-                    return self._append_boot(None, (payload, told))
-        self._append(*self._beneath(self._boot, payload, told))
+                    return self._append_boot(None, (payload, head))
+        self._append(*self._beneath(self._boot, payload, head))
         return None
 
     def _beneath(self, boot: str, run: Mapping[str, Any], head: Mapping[str, Any]) -> tuple[Entry, Entry]:
@@ -120,7 +120,7 @@ class Identity:
     def _append_boot(self, recovered: Mapping[str, Any] | None, first: tuple[Mapping[str, Any], ...]) -> None:
         """Append the boot and, with it, the run and the head of the *first* session; the caller holds the lock."""
         if self._lifeline is None and os.getpid() == self._pid:
-            with explained(f"{self._state.path}/{FOLDER}"):
+            with translate_errors(f"{self._state.path}/{FOLDER}"):
                 self._lifeline = Lifeline.hold(self._state, self.process_id)
         kind = "recover" if recovered else self._kind
         payload = {"process_id": self.process_id, "kind": kind, "pid": self._pid, **self._begun}

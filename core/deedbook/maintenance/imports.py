@@ -61,14 +61,14 @@ def list_imports(state: Path) -> list[ImportedLedger]:
     return list(found.values())
 
 
-def _parse_import(said: dict[str, Any], ts: str) -> ImportedLedger:
+def _parse_import(payload: dict[str, Any], ts: str) -> ImportedLedger:
     sessions = tuple(
         SessionSummary(each["session"], "ended" if each["ended"] else "interrupted", each["started"], each["latest"],
-               each["events"]) for each in said["sessions"]
+               each["events"]) for each in payload["sessions"]
     )  # fmt: skip
     names = ("sha256", "size", "format", "by", "verdict")
-    return ImportedLedger(**{name: said[name] for name in names}, sessions=sessions, name=said["from"], ts=ts,
-                    as_is=said.get("as_is"))  # fmt: skip
+    return ImportedLedger(**{name: payload[name] for name in names}, sessions=sessions, name=payload["from"], ts=ts,
+                    as_is=payload.get("as_is"))  # fmt: skip
 
 
 def find(known: Sequence[ImportedLedger], name: str) -> list[tuple[ImportedLedger, SessionSummary]]:
@@ -88,8 +88,8 @@ def settle(state: Folder) -> None:
     """
     pending = [name for name in _folders(state) if state.exists(f"{FOLDER}/{name}/{PENDING}")]
     if pending:
-        told = {each.sha256 for each in list_imports(Path(state.path))}
-        for name in told.intersection(pending):
+        digests = {each.sha256 for each in list_imports(Path(state.path))}
+        for name in digests.intersection(pending):
             finish(state, name)
 
 

@@ -35,12 +35,12 @@ class OpenLedger:
     ledger: Chain
     by: str
 
-    def append_events(self, told: Mapping[str, list[dict[str, Json]]], reason: str) -> int:
+    def append_events(self, events: Mapping[str, list[dict[str, Json]]], reason: str) -> int:
         """Write events of these types with these payloads, durably, under the root; return the seq of the last."""
         says = {"reason": reason, "by": self.by}
         entries = [
             Entry(label(kind, "user", self.by), self.ledger.span(), self.ledger.root, encode_payload({**each, **says}))
-            for kind, payloads in told.items()
+            for kind, payloads in events.items()
             for each in payloads
         ]
         return self.ledger.append(entries, durable=True)

@@ -15,7 +15,6 @@ from deedbook.format.reader import read
 from .liveness import list_living
 
 Ending: TypeAlias = Literal["running", "shut down", "died"]
-STATES: Final = ("running", "shut down", "died")
 FOUND: Final = ("closed", "removed", "refused", "died")
 """The members of a process's boot that list what it found dead."""
 
@@ -77,18 +76,18 @@ class ProcessesFold:
 
     def step(self, state: Processes, event: Event) -> Processes:
         """Add *event*; irrelevant events change nothing."""
-        told = dict(event.payload)
-        name = told.get("session_id" if event.type == "ledger.session" else "process_id")
+        payload = dict(event.payload)
+        name = payload.get("session_id" if event.type == "ledger.session" else "process_id")
         if isinstance(name, str):
             if event.type == "ledger.session":
-                _take_head(state, name, told)
+                _take_head(state, name, payload)
             elif event.type == "system.boot":
-                state.processes.setdefault(name, _booted(name, told, event.ts))
+                state.processes.setdefault(name, _parse_boot(name, payload, event.ts))
             elif event.type == "system.run":
-                _take_run(state, name, told)
+                _take_run(state, name, payload)
             elif event.type == "system.shutdown" and name in state.processes:
                 process = state.processes[name]
-                process.ended, process.reason, process.state = event.ts, _text(told.get("reason")), "shut down"
+                process.ended, process.reason, process.state = event.ts, _text(payload.get("reason")), "shut down"
         return state
 
 
@@ -120,31 +119,31 @@ def _read(state: Folder) -> Processes:
     return found
 
 
-def _booted(name: str, told: dict[str, Any], ts: str) -> Process:
-    pid = told.get("pid")
+def _parse_boot(name: str, payload: dict[str, Any], ts: str) -> Process:
+    pid = payload.get("pid")
     return Process(
         name,
-        _text(told.get("kind")),
+        _text(payload.get("kind")),
         pid if isinstance(pid, int) else 0,
-        _text(told.get("kernel")),
-        _text(told.get("charter")),
+        _text(payload.get("kernel")),
+        _text(payload.get("charter")),
         ts,
-        {name: told[name] for name in FOUND if isinstance(told.get(name), list)},
+        {name: payload[name] for name in FOUND if isinstance(payload.get(name), list)},
     )
 
 
-def _take_run(state: Processes, name: str, told: dict[str, Any]) -> None:
-    run, session = told.get("run_id"), told.get("session_id")
+def _take_run(state: Processes, name: str, payload: dict[str, Any]) -> None:
+    run, session = payload.get("run_id"), payload.get("session_id")
     process = state.processes.get(name)
     if process and isinstance(run, str) and isinstance(session, str):
         process.runs.setdefault(run, []).append(session)
         seen = state.sessions.setdefault(session, SessionRecord(session))
-        seen.process, seen.run, seen.trace = name, run, _text(told.get("trace_id"))
+        seen.process, seen.run, seen.trace = name, run, _text(payload.get("trace_id"))
 
 
-def _take_head(state: Processes, name: str, told: dict[str, Any]) -> None:
-    seen, events = state.sessions.setdefault(name, SessionRecord(name)), told.get("events")
-    seen.state, seen.events = _text(told.get("state")), events if isinstance(events, int) else seen.events
+def _take_head(state: Processes, name: str, payload: dict[str, Any]) -> None:
+    seen, events = state.sessions.setdefault(name, SessionRecord(name)), payload.get("events")
+    seen.state, seen.events = _text(payload.get("state")), events if isinstance(events, int) else seen.events
 
 
 def _text(value: object) -> str:

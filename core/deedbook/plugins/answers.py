@@ -27,8 +27,8 @@ def _observer(method: Callable[..., Any]) -> Callable[..., Decision]:
 
 def _witness(event: str, method: Callable[..., Any]) -> Callable[..., Decision]:
     def witness(*subject: Any) -> Decision:
-        said = method(*subject)
-        if type(said) is Decision and said.signals:
+        decision = method(*subject)
+        if type(decision) is Decision and decision.signals:
             raise NoAnswer(f"carried signals; {event} is not blocking, so that is a configuration error")
         return ALLOW
 

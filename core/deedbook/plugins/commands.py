@@ -107,7 +107,7 @@ def _entry_point_files() -> Iterator[tuple[str, str]]:
     """Yield each distribution in the folders of the path that has entry points, with the text of the file."""
     for place in dict.fromkeys(sys.path):
         try:
-            names = os.listdir(place or ".")
+            names = sorted(os.listdir(place or "."))
         except OSError:
             continue
         for name in names:

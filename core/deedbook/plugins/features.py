@@ -90,7 +90,7 @@ class Features:
                 raise BindingError(fault("PLUGIN_BROKEN", f"{offer}: {describe(problem)}")) from None
 
     @classmethod
-    def installed(cls) -> Self:
+    def load(cls) -> Self:
         """Load every installed feature; raises `BindingError`."""
         catalogue = discover()
         return cls(catalogue, catalogue.names(FEATURE))

@@ -73,10 +73,10 @@ class HookProcess:
 def _encode_decision(decision: Any) -> dict[str, Any]:
     if type(decision) is not Decision:
         return {"error": f"answered {type(decision).__name__}, not a Decision"}
-    said = attrs.asdict(decision, recurse=False)
-    said["signals"] = dict(decision.signals)
-    said["args"] = None if decision.args is None else dict(decision.args)
-    return {"decision": canonical.decode(canonical.encode(said))}
+    members = attrs.asdict(decision, recurse=False)
+    members["signals"] = dict(decision.signals)
+    members["args"] = None if decision.args is None else dict(decision.args)
+    return {"decision": canonical.decode(canonical.encode(members))}
 
 
 def main() -> None:

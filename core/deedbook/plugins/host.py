@@ -1,6 +1,7 @@
 """The kernel's side of binding: the host that a plugin receives when it is constructed."""
 
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy, deepcopy
@@ -30,6 +31,8 @@ ROUTING: Final = "routing"
 """The feature that ranks the targets for prompts."""
 LIMIT: Final = 1_048_576
 """How many bytes a program may write to each of its outputs by default."""
+_NAME_LIKE: Final = re.compile("(?=.{1,40}$)[A-Za-z]+[0-9]{0,4}([._-][A-Za-z]*[0-9]{0,4}){0,4}")
+"""A text that may be printed where the name of a secret belongs; other texts may be keys."""
 
 
 class LineProgram(Protocol):
@@ -177,8 +180,10 @@ class WorkspaceHost:
         """Return a declared secret; raises `BindingError`."""
         if name not in self._secrets:
             declared = ", ".join(sorted(self._secrets)) or "none"
-            why = f"secret {name!r} is not declared{suggest(name, self._secrets)}; declared: {declared}"
-            raise BindingError(fault("SECRET_MISSING", why))
+            why = "a value looks like a key, not like the name of a secret; remove it, revoke it, and name a secret"
+            if _NAME_LIKE.fullmatch(name):
+                why = f"secret {name!r} is not declared{suggest(name, self._secrets)}"
+            raise BindingError(fault("SECRET_MISSING", f"{why}; declared: {declared}"))
         self.requested_secrets.add(name)
         value = self._secrets[name]
         if not value:

@@ -34,10 +34,10 @@ class ImportAborted(BaseException):
 def import_seconds() -> float:
     """Return how many seconds the import of one plugin may take."""
     try:
-        told = float(os.environ.get(VARIABLE, ""))
+        seconds = float(os.environ.get(VARIABLE, ""))
     except ValueError:
         return SECONDS
-    return told if 0 < told <= _LONGEST else SECONDS
+    return seconds if 0 < seconds <= _LONGEST else SECONDS
 
 
 @contextmanager

@@ -64,10 +64,10 @@ class MaskingHook:
         except NoAnswer as problem:
             raise NoAnswer(self._host.mask_object({"why": recordable(str(problem), MOST)})["why"]) from None
         try:
-            told = self._host.mask_object({"reason": found.reason, "signals": dict(found.signals)})
+            masked = self._host.mask_object({"reason": found.reason, "signals": dict(found.signals)})
         except IntakeError as problem:
             raise NoAnswer(f"answered what cannot be recorded: {problem}") from None
-        return attrs.evolve(found, **told)
+        return attrs.evolve(found, **masked)
 
 
 def _program_path(program: str, root: str) -> str:
@@ -79,15 +79,15 @@ class ScriptHook:
     """A script that answers: one process for each question, or one process that answers line by line."""
 
     def __init__(self, entry: Mapping[str, Any], host: WorkspaceHost, workers: ProgramRunner) -> None:
-        said = entry["script"]
+        script = entry["script"]
         self._event, self._settings = entry["event"], entry["settings"]
         self._limit = entry["timeout_ms"] / 1000
-        self._argv, self._files = said["argv"], said["files"]
+        self._argv, self._files = script["argv"], script["files"]
         self._started = [_program_path(self._argv[0], host.folder.path), *self._argv[1:]]
-        self._env = dict(_environment(said["env"], host))
+        self._env = dict(_environment(script["env"], host))
         self._folder, self._workers, self._host = host.folder, workers, host
         self._kept: LineProgram | None = None
-        if said["protocol"] == "lines":
+        if script["protocol"] == "lines":
             self._kept = workers.keep(self._started, env=self._env, cwd=host.folder.path, limit=_SCRIPT)
 
     def __call__(self, *subject: Any) -> Decision:
@@ -95,10 +95,10 @@ class ScriptHook:
         asked = {**build_question(self._event, subject), "settings": self._settings}
         try:
             self._check()
-            said = self._once(dumps(asked)) if self._kept is None else self._line(self._kept, asked)
+            document = self._once(dumps(asked)) if self._kept is None else self._line(self._kept, asked)
         except Failed as problem:
             raise NoAnswer(f"{problem.code}: {problem}") from None
-        return parse_decision(self._event, said, subject)
+        return parse_decision(self._event, document, subject)
 
     def _once(self, asked: bytes) -> Any:
         ran = self._workers.run(
@@ -115,18 +115,18 @@ class ScriptHook:
         Its answer must repeat the question's id, so that an older answer is not mistaken for it.
         """
         name = token_hex(8)
-        said = parse(kept.ask(dumps({"id": name, **asked}), self._limit))
-        if type(said) is not dict or said.pop("id", None) != name:
+        message = parse(kept.ask(dumps({"id": name, **asked}), self._limit))
+        if type(message) is not dict or message.pop("id", None) != name:
             raise NoAnswer("answered without the id of the question")
-        return said
+        return message
 
     def _complaint(self, err: bytes) -> str:
         """Return the beginning of its standard error, masked first, since a truncated secret is not recognised."""
         try:
-            told = self._host.mask_object({"err": recordable(err.decode("utf-8", "backslashreplace"), MOST)})["err"]
+            text = self._host.mask_object({"err": recordable(err.decode("utf-8", "backslashreplace"), MOST)})["err"]
         except IntakeError:
             return ""
-        line = short(plain(" ".join(told.split())), _TOLD)
+        line = short(plain(" ".join(text.split())), _TOLD)
         return f"; it said: {line}" if line else ""
 
     def _check(self) -> None:
@@ -164,11 +164,11 @@ class PluginHook:
     def __call__(self, *subject: Any) -> Decision:
         """Ask; raises `NoAnswer`."""
         asked = {"question": build_question(self._event, subject)}
-        said = self._ask(asked, self._limit)
-        if "need" in said:
+        message = self._ask(asked, self._limit)
+        if "need" in message:
             self._ask({"setup": self._told}, STARTING)
-            said = self._ask(asked, self._limit)
-        found = said.get("decision")
+            message = self._ask(asked, self._limit)
+        found = message.get("decision")
         if type(found) is not dict:
             raise NoAnswer("its process gave no decision")
         return Decision(found["outcome"], found["reason"], found["args"], found["signals"])
@@ -179,12 +179,12 @@ class PluginHook:
             raw = self._worker.ask(dumps({"id": name, **line}), seconds)
         except Failed as problem:
             raise NoAnswer(f"{problem.code}: {problem}") from None
-        said = parse_frame(raw)
-        if type(said) is not dict or said.get("id") != name:
+        message = parse_frame(raw)
+        if type(message) is not dict or message.get("id") != name:
             raise NoAnswer("its process answered another question")
-        if "error" in said:
-            raise NoAnswer(said["error"])
-        return said
+        if "error" in message:
+            raise NoAnswer(message["error"])
+        return message
 
 
 def _environment(declared: Mapping[str, Any], host: WorkspaceHost) -> Iterator[tuple[str, str]]:

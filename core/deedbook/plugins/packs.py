@@ -124,13 +124,13 @@ class PackFolder(Folder):
 def pack_folder(distribution: Distribution, target: str, *, editable: bool) -> PackFolder:
     """Return the folder of a pack whose entry point is *target*; raises `BindingError`."""
     if not _PACKAGE.fullmatch(target):
-        raise _broken(f"names {target!r}; a pack's entry point names a package, such as acme_policies.data")
+        raise _error(f"names {target!r}; a pack's entry point names a package, such as acme_policies.data")
     within = target.replace(".", "/")
     if editable:
         return _editable_folder(_project_folder(distribution, within))
     recorded = _recorded_paths(distribution, within)
     if not recorded:
-        raise _broken(f"has no files below {within}/ in the record of its distribution; build it with its data in it")
+        raise _error(f"has no files below {within}/ in the record of its distribution; build it with its data in it")
     return PackFolder(within, recorded, linked=True)
 
 
@@ -143,7 +143,7 @@ def plugin_folder(distribution: Distribution, *, editable: bool) -> PackFolder:
         recorded = {} if PurePosixPath(root).is_absolute() else _recorded_paths(distribution, root)
         lost = sorted(set(listed) - recorded.keys())
         if lost:
-            raise _broken(f"its {MARKER} lists {lost[0]!r}, which is not in the record of its distribution")
+            raise _error(f"its {MARKER} lists {lost[0]!r}, which is not in the record of its distribution")
         folder = PackFolder(root, {name: recorded[name] for name in listed}, linked=True)
     _check_manifest(folder)
     return folder
@@ -185,7 +185,7 @@ def _editable_folder(folder: Path) -> PackFolder:
             place = Path(above, name)
             files[str(PurePosixPath(place.relative_to(folder)))] = place
         if len(files) > _MAX_FILES:
-            raise _broken(f"has more than {_MAX_FILES} files in {folder}")
+            raise _error(f"has more than {_MAX_FILES} files in {folder}")
     return PackFolder(str(folder), files)
 
 
@@ -193,7 +193,7 @@ def _project_folder(distribution: Distribution, within: str) -> Path:
     for root in _project_roots(distribution):
         if (root / within).is_dir():
             return root / within
-    raise _broken(f"is installed in place, and its folder {within}/ is not found; install its wheel")
+    raise _error(f"is installed in place, and its folder {within}/ is not found; install its wheel")
 
 
 def _project_roots(distribution: Distribution) -> list[Path]:
@@ -209,10 +209,10 @@ def _read_marker(distribution: Distribution) -> tuple[str, list[str]]:
     try:
         marker = canonical.parse((distribution.read_text(MARKER) or "").encode())
     except IntakeError as problem:
-        raise _broken(f"its {MARKER} cannot be read: {problem}") from None
+        raise _error(f"its {MARKER} cannot be read: {problem}") from None
     root, files = (marker.get(key) if isinstance(marker, dict) else None for key in ("root", "files"))
     if not isinstance(root, str) or not isinstance(files, list) or not all(isinstance(name, str) for name in files):
-        raise _broken(f"its {MARKER} has no root and files; install a version that says which files belong to it")
+        raise _error(f"its {MARKER} has no root and files; install a version that says which files belong to it")
     return root, files
 
 
@@ -220,12 +220,12 @@ def _check_manifest(folder: PackFolder) -> None:
     try:
         manifest = canonical.parse(folder.read(MANIFEST, limit=_MAX_MANIFEST))
     except FileNotFoundError:
-        raise _broken(f"has no {MANIFEST}") from None
+        raise _error(f"has no {MANIFEST}") from None
     except IntakeError as problem:
-        raise _broken(f"its {MANIFEST} cannot be read: {problem}") from None
+        raise _error(f"its {MANIFEST} cannot be read: {problem}") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("name"), str):
-        raise _broken(f"its {MANIFEST} has no name")
+        raise _error(f"its {MANIFEST} has no name")
 
 
-def _broken(why: str) -> BindingError:
+def _error(why: str) -> BindingError:
     return BindingError(fault("PLUGIN_BROKEN", why))

@@ -119,7 +119,7 @@ class Catalogue:
             raise BindingError(fault("PLUGIN_BROKEN", why, place=place))
         offer = self.get(kind, name)
         if offer is None:
-            raise BindingError(self._missing(kind, name, place))
+            raise BindingError(self._missing_error(kind, name, place))
         return offer
 
     def names(self, kind: str) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Catalogue:
             return None
         return Offer("pack", f"{AGENT_PLUGIN}{owner}", MARKER, owner, found.version, Installation(found))
 
-    def _missing(self, kind: str, name: str, place: str | None) -> DomainError:
+    def _missing_error(self, kind: str, name: str, place: str | None) -> DomainError:
         if kind == "pack" and name.startswith(AGENT_PLUGIN):
             owner = name.removeprefix(AGENT_PLUGIN)
             is_there = "brings no Agent Plugin" if normalise_name(owner) in self.distributions else "is not installed"
@@ -216,7 +216,7 @@ def load(offer: Offer, place: str | None = None) -> type[Any]:
     if not canonical.check_bindings():
         problems.append("replaced the kernel's hash functions while it was loaded")
     if problems:
-        raise BindingError(*(_broken(offer, problem, place) for problem in problems))
+        raise BindingError(*(_broken_error(offer, problem, place) for problem in problems))
     return made  # type: ignore[no-any-return]
 
 
@@ -230,16 +230,16 @@ def find_implementation(offer: Offer, made: object, event: str, place: str | Non
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # noqa: BLE001 - registering reads every attribute, which may run any code
-        raise BindingError(_broken(offer, describe(problem), place)) from None
+        raise BindingError(_broken_error(offer, describe(problem), place)) from None
     found = {name: getattr(manager.hook, known.method).get_hookimpls() for name, known in EVENTS.items()}
     if len(found[event]) != 1:
         has = ", ".join(name for name, methods in found.items() if methods)
         why = f"has {len(found[event])} answers to {event}; it answers {has or 'nothing (is @hookimpl missing?)'}"
-        raise BindingError(_broken(offer, why, place))
+        raise BindingError(_broken_error(offer, why, place))
     return found[event][0].function
 
 
-def _broken(offer: Offer, problem: str, place: str | None) -> DomainError:
+def _broken_error(offer: Offer, problem: str, place: str | None) -> DomainError:
     return fault("PLUGIN_BROKEN", f"{offer}: {problem}", place=place)
 
 
@@ -310,10 +310,10 @@ def _recorded_names(distribution: "importlib_metadata.Distribution") -> list[str
 
 def _hashed_name(path: PurePosixPath) -> str | None:
     """Return the name under which a file is hashed; ``None`` for a file that is not."""
-    told = path.parts[0].endswith(".dist-info")
-    if (told and path.parts[1:] not in _TOLD) or path.suffix == ".pyc" or ".." in path.parts:
+    is_metadata = path.parts[0].endswith(".dist-info")
+    if (is_metadata and path.parts[1:] not in _TOLD) or path.suffix == ".pyc" or ".." in path.parts:
         return None
-    return path.name if told else str(path)  # the folder's name holds the version, which is recorded separately
+    return path.name if is_metadata else str(path)  # the folder's name holds the version, which is recorded separately
 
 
 def _file_digest(place: Any) -> str | None:

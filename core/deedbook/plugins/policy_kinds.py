@@ -45,13 +45,13 @@ class Kind:
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            raise self._broken(f"{method} fails: {describe(problem)}") from None
+            raise self._broken_error(f"{method} fails: {describe(problem)}") from None
         for each in found:
             if not isinstance(each, wanted):
-                raise self._broken(f"{method} yields {type(each).__name__}")
+                raise self._broken_error(f"{method} yields {type(each).__name__}")
         return found
 
-    def _broken(self, why: str) -> BindingError:
+    def _broken_error(self, why: str) -> BindingError:
         return BindingError(fault("PLUGIN_BROKEN", f"policy kind {self.name!r}: {why}"))
 
 

@@ -68,8 +68,8 @@ class Bindings:
 
     def commands(self, skill: str) -> Patterns:
         """Return the abilities of which a skill allows only some commands, with their patterns."""
-        said: Patterns = self.charter.document["skills"][skill].get("commands", {})
-        return said
+        patterns: Patterns = self.charter.document["skills"][skill].get("commands", {})
+        return patterns
 
     @property
     def waits(self) -> bool:

@@ -36,7 +36,7 @@ PROGRAM: Final = Principal("local", "python")
 AGENT: Final = "agent:"
 """The prefix of the principals of clients and roles."""
 
-_NOTHING: Final = Scope("what a client may use that nobody declared, which is nothing", frozenset(), frozenset())
+_NOTHING: Final = Scope("what an undeclared client may use, which is nothing", frozenset(), frozenset())
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ class Client:
 
 def client_of(name: str, document: Mapping[str, Any], *, via: str, on_behalf_of: str | None) -> Client:
     """Return a client of the charter's *document*, acting for *on_behalf_of*; an undeclared one may use nothing."""
-    return Client(name, Principal(f"{AGENT}{name}", via, frozenset(), on_behalf_of), _exposed(name, document))
+    return Client(name, Principal(f"{AGENT}{name}", via, frozenset(), on_behalf_of), _exposed_scope(name, document))
 
 
 def declared_principal(document: Mapping[str, Any], name: str, via: str = LOCAL.via) -> Principal:
@@ -77,7 +77,7 @@ def declared_client(document: Mapping[str, Any], name: str, via: str, on_behalf_
         raise BindingError(fault("USAGE", f"client {name!r} has no principal to act for: on_behalf_of is empty"))
     known = {PLAIN, *document["clients"]}
     if name not in known:
-        near = suggest(name, known) or "."
+        near = suggest(name, known) or f"; add to .system/deedbook.yaml: agents: {{{name}: {{expose: {{…}}}}}}."
         why = f"client {name!r} is not declared under agents:{near} Declared: {', '.join(sorted(known))}"
         raise BindingError(fault("USAGE", why))
     return client_of(name, document, via=via, on_behalf_of=on_behalf_of)
@@ -87,14 +87,14 @@ def session_caller(principal: Principal, bindings: Bindings, mode: str = "intera
     """Return the caller of a session of *principal* in *mode*: a person, who may use everything, or a client."""
     if not principal.id.startswith(AGENT):
         return Caller(principal=principal, actor="user", scope=EVERYTHING, mode=mode)
-    scope = _exposed(principal.id.removeprefix(AGENT), bindings.charter.document)
+    scope = _exposed_scope(principal.id.removeprefix(AGENT), bindings.charter.document)
     return Caller(principal=principal, actor="agent", scope=scope, mode=mode)
 
 
 def exposed_abilities(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     """Return the tools and flows available to each client of a charter's *document*, by its principal."""
     names = (PLAIN, *document.get("clients", {}))
-    return {f"{AGENT}{name}": _exposed(name, document).names or frozenset() for name in names}
+    return {f"{AGENT}{name}": _exposed_scope(name, document).names or frozenset() for name in names}
 
 
 def route_data(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def route_data(document: Mapping[str, Any], scopes: Mapping[str, Iterable[str]])
     return {"abilities": abilities, "guides": guides, "scopes": {who: sorted(names) for who, names in scopes.items()}}
 
 
-def _exposed(name: str, document: Mapping[str, Any]) -> Scope:
+def _exposed_scope(name: str, document: Mapping[str, Any]) -> Scope:
     known = {PLAIN: {"expose": {}, "place": None}, **document.get("clients", {})}
     if name not in known:
         return _NOTHING
@@ -166,7 +166,7 @@ def as_role(caller: Caller, role: str, bindings: Bindings) -> Caller:
     return attrs.evolve(caller, actor="agent", scope=scope, depth=caller.depth + 1, principal=principal, role=role)
 
 
-def narrowed(caller: Caller, allowed: Collection[str] | None) -> Caller:
+def narrow_caller(caller: Caller, allowed: Collection[str] | None) -> Caller:
     """Return *caller* in a branch that may use only the tools and flows of *allowed*; models stay."""
     if allowed is None:
         return caller

@@ -94,11 +94,11 @@ def is_asynchronous(entry: Mapping[str, Any]) -> bool:
 def identity(entry: Mapping[str, Any], plugins: Mapping[str, Any]) -> str:
     """Return the digest that identifies a gate of the charter: its configuration and its code."""
     keys = ("plugin", "settings", "match", "isolation", "script")
-    told = {key: entry[key] for key in keys if key in entry}
+    members = {key: entry[key] for key in keys if key in entry}
     if "plugin" in entry:
         plugin = plugins["/".join(entry["plugin"])]
-        told |= {"code": plugin["digest"], "version": plugin["version"]}
-    return canonical.digest(canonical.encode(told))
+        members |= {"code": plugin["digest"], "version": plugin["version"]}
+    return canonical.digest(canonical.encode(members))
 
 
 def lists_rules(policy: Mapping[str, Any]) -> bool:

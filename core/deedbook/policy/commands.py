@@ -38,7 +38,7 @@ def fits(pattern: str, command: Any) -> bool:
 def allowed_of(skill: Mapping[str, Any]) -> list[str]:
     """Return what a charter allows a skill: abilities, and abilities with a command pattern."""
     some = skill.get("commands", {}).items()
-    patterns = (f"{name}({each})" for name, said in some for found in said.values() for each in found)
+    patterns = (f"{name}({each})" for name, pointers in some for found in pointers.values() for each in found)
     return sorted([*skill["allowed"], *patterns])
 
 

@@ -65,7 +65,7 @@ class CompletionSchema:
         """Return the violations of *value*: of the contract, else of the declared schema."""
         current = upcast(value)
         found = self._schema(current).violations(current)
-        return found or _explained(current, self._declared.violations(current))
+        return found or _explain(current, self._declared.violations(current))
 
     def _schema(self, message: Any) -> Validator:
         """Return the schema of a message's version; that with images is compiled when it is needed."""
@@ -88,7 +88,7 @@ def upcast(message: Any) -> Any:
     return message
 
 
-def _explained(message: Any, found: tuple[Violation, ...]) -> tuple[Violation, ...]:
+def _explain(message: Any, found: tuple[Violation, ...]) -> tuple[Violation, ...]:
     """Return what a provider's own schema finds; that it does not know a request with images is said as that."""
     if type(message) is dict and message.get("schema_version") == WITH_IMAGES:
         return tuple(Violation(each.path, _NO_IMAGES) for each in found if each.path == "$.schema_version") or found

@@ -4,13 +4,16 @@ A hook or a policy that an ability names runs at its every call. Others run wher
 match applies to all tools and flows if it is in ``deedbook.yaml``, and to nothing if it is a file of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from deedbook.contract.lifecycle import EVENTS
+from deedbook.format.lint import suggest
+
 from .charter import lists_rules
-from .conditions import as_list
+from .conditions import as_list, glob_test
 from .kinds import DEFAULT_KINDS
 from .match import AbilityFacts, Match
 
@@ -68,8 +71,8 @@ def facts_of(name: str, entry: Mapping[str, Any]) -> AbilityFacts:
 
 def tags_of(match: Mapping[str, Any] | None) -> frozenset[str]:
     """Return the tags that a match names; an invalid match names none, and the compiler reports it."""
-    said = as_list(match.get("tags", ())) if isinstance(match, Mapping) else ()
-    return frozenset(each for each in said if isinstance(each, str))
+    tags = as_list(match.get("tags", ())) if isinstance(match, Mapping) else ()
+    return frozenset(each for each in tags if isinstance(each, str))
 
 
 def named_tags(entry: Mapping[str, Any]) -> frozenset[str]:
@@ -82,3 +85,68 @@ def rule_tags(entry: Mapping[str, Any]) -> tuple[frozenset[str], ...]:
     if not lists_rules(entry):
         return ()
     return tuple(tags_of(rule.get("match")) for rule in entry["settings"]["rules"])
+
+
+# --- names of abilities that do not exist -----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class PolicyNote:
+    """A doubtful part of a policy: *rule* is the index of a rule, *place* ``file:line[:column]``, *why* the reason.
+
+    *why* continues "rule 1 of policy NAME". *guards_nothing*: it names an ability that does not exist, and so leaves
+    unguarded what was meant.
+    """
+
+    policy: str
+    rule: int | None
+    place: str
+    why: str
+    guards_nothing: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.about} of policy {self.policy} {self.why}" if self.about else f"policy {self.policy} {self.why}"
+
+    @property
+    def about(self) -> str:
+        """The rule as text, such as ``rule 1``; empty where the note is about the whole policy."""
+        return "" if self.rule is None else f"rule {self.rule + 1}"
+
+
+def find_unknown_names(
+    document: Mapping[str, Any], *, packed: bool = False, patterns: bool = True
+) -> Iterator[PolicyNote]:
+    """Yield a note for each name of an ability in a policy's match, or in a rule that denies or asks, that none has.
+
+    Packs may be meant for other workspaces, patterns for abilities to come; ``model/NAME`` may be in another profile.
+    """
+    known = document["abilities"]
+    policies = [(name, each) for name, each in sorted(document["policies"].items()) if judges_calls(each)]
+    for name, entry in policies if packed else [each for each in policies if ": " not in each[1]["place"]]:
+        rules = enumerate(entry["settings"]["rules"] if lists_rules(entry) else ())
+        guards = [(index, rule.get("match")) for index, rule in rules if rule["then"] != "allow"]
+        for rule, match in [(None, entry["match"]), *guards]:
+            for ability in as_list((match or {}).get("abilities", ())):
+                if ability in known or ability.startswith("model/"):
+                    continue
+                if (is_name := "*" not in ability) or (patterns and not any(map(glob_test([ability]), known))):
+                    near = suggest(ability, known) or "; correct it, or remove it"
+                    why = (
+                        f"does not guard {ability!r}: it {'is' if is_name else 'matches'} no ability of this workspace"
+                    )
+                    yield PolicyNote(name, rule, rule_place(entry, rule), why + near, guards_nothing=is_name)
+
+
+def find_unbound_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the place and the name of each hook of calls that has no match and that no ability names."""
+    named = {name for entry in document["abilities"].values() for names in entry["hooks"].values() for name in names}
+    for name, entry in document["hooks"].items():
+        if EVENTS[entry["event"]].call and entry["match"] is None and name not in named and ": " not in entry["place"]:
+            yield entry["place"], name
+
+
+def rule_place(entry: Mapping[str, Any], rule: int | None) -> str:
+    """Return the place of a rule of the charter's policy *entry*, or of the policy."""
+    places: Sequence[str] = entry["rules"]
+    found: str = places[rule] if rule is not None and rule in range(len(places)) else entry["place"]
+    return found

@@ -94,8 +94,8 @@ def checked_answer(gate: BoundGate, decision: Any) -> Decision:
 
 def _mask_reason(gate: BoundGate, decision: Decision) -> Decision:
     """Return *decision* with a masked reason: reasons are shown to models, printed, and truncated."""
-    told = gate.mask(decision.reason) if decision.reason else decision.reason
-    return decision if told == decision.reason else attrs.evolve(decision, reason=told)
+    reason = gate.mask(decision.reason) if decision.reason else decision.reason
+    return decision if reason == decision.reason else attrs.evolve(decision, reason=reason)
 
 
 def refusal(reason: str) -> Decision:
@@ -220,12 +220,12 @@ def _names(gate: BoundGate, decision: Decision, tag: str) -> bool:
     return tag in gate.tags or (bool(named) and all(tag in tags for tags in named))
 
 
-def decision_payload(asked: Answers, **said: Any) -> bytes:
-    """Return the canonical payload of a round: the answers, the outcome, and the members in *said*.
+def decision_payload(asked: Answers, **more: Any) -> bytes:
+    """Return the canonical payload of a round: the answers, the outcome, and the members in *more*.
 
     Members are joined as bytes: arguments may be nested as deeply as intake accepts, and are one level deeper here.
     """
-    members = {name: canonical.encode(value) for name, value in said.items()}
+    members = {name: canonical.encode(value) for name, value in more.items()}
     members["asked"] = b"[%b]" % b",".join(_encoded_line(gate, decision) for gate, decision in asked)
     members["decision"] = canonical.encode(outcome_of(asked))
     return b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), members[name]) for name in sorted(members))

@@ -124,7 +124,7 @@ class Match:
         call pass, so every path of the call must match; otherwise one is enough. Raises `BindingError`
         (``BINDING_INVALID``) with all faults.
         """
-        raise_all(BindingError, (_refused(each, place) for each in _problems(body, at)))
+        raise_all(BindingError, (_refusal(each, place) for each in _problems(body, at)))
         own: dict[str, Any] = canonical.decode(canonical.encode(body))
 
         def dynamic(paths: Iterable[str]) -> Test | None:
@@ -224,7 +224,7 @@ def _equal_argument(name: str, accepted: Mapping[type, frozenset[Any]]) -> Test:
 # --- what is wrong with a match ---------------------------------------------------------------------------------------
 
 
-def _refused(problem: Violation, place: str | None) -> DomainError:
+def _refusal(problem: Violation, place: str | None) -> DomainError:
     return fault("BINDING_INVALID", str(problem), place=place)
 
 

@@ -79,17 +79,17 @@ class ServerPaths:
 
     def to_absolute(self, args: Object, given: bytes) -> Any:
         """Return judged arguments as the server gets them, for the *given* ones; a changed path is absolute."""
-        said = _collect_paths(canonical.decode(given), self.pointers)
-        told = {each: self._server_path(path) for path in said for each in (path, self._inside(path))}
-        return _change_paths(args, self.pointers, lambda path: told.get(path) or self._absolute(path))
+        paths = _collect_paths(canonical.decode(given), self.pointers)
+        mapped = {each: self._server_path(path) for path in paths for each in (path, self._inside(path))}
+        return _change_paths(args, self.pointers, lambda path: mapped.get(path) or self._absolute(path))
 
     def _inside(self, path: str) -> str:
         inner = path if _IS_NO_PATH(path) else self._real(path)
         return path if inner[:1] == "/" else inner
 
     def _server_path(self, path: str) -> str:
-        said = not self.here or path[:1] in ("", "/", "~") or _IS_NO_PATH(path)
-        return path if said else self._absolute(self._real(path))
+        is_final = not self.here or path[:1] in ("", "/", "~") or _IS_NO_PATH(path)
+        return path if is_final else self._absolute(self._real(path))
 
     def _real(self, path: str) -> str:
         return PathMapper(self.root).inside(path, str(self.root / self.cwd))

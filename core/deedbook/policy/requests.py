@@ -69,17 +69,17 @@ def principal_json(principal: Principal) -> dict[str, Any]:
 # --- answering --------------------------------------------------------------------------------------------------------
 
 
-def sign_answer(request: Object, key: "SigningKey", said: Object) -> dict[str, Any]:
+def sign_answer(request: Object, key: "SigningKey", binding: Object) -> dict[str, Any]:
     """Return the payload of ``approval.answered``: the statement, signed, and what it comes to.
 
-    *said* holds ``answer`` (of `ANSWERS`), ``approver``, the id of the workspace ``ledger``, the time (``at``), a
+    *binding* holds ``answer`` (of `ANSWERS`), ``approver``, the id of the workspace ``ledger``, the time (``at``), a
     ``nonce`` that makes each answer unique, and the approver's ``note``.
     """
     from deedbook.format.notes import sign
 
-    statement = {**{name: request[name] for name in BOUND}, **said}
+    statement = {**{name: request[name] for name in BOUND}, **binding}
     signed = sign(f"{_HEADING}{canonical.encode(statement).decode()}\n", [key])
-    who = {name: said[name] for name in ("answer", "approver")}
+    who = {name: binding[name] for name in ("answer", "approver")}
     return {"approval": request["approval"], **who, "signed": str(signed)}
 
 
@@ -125,15 +125,15 @@ def read_statement(signed: str, heading: str = _HEADING) -> dict[str, Any]:
 # --- a person's own result --------------------------------------------------------------------------------------------
 
 
-def sign_result(settled: Object, key: "SigningKey", said: Object) -> str:
+def sign_result(settled: Object, key: "SigningKey", binding: Object) -> str:
     """Return the signed statement of ``call.settled``, whose other members are *settled*.
 
-    *said* holds the ``session``, the span that is settled (``settles``), the id of the workspace ``ledger``, the time
-    (``at``), and a ``nonce``.
+    *binding* holds the ``session``, the span that is settled (``settles``), the id of the workspace ``ledger``, the
+    time (``at``), and a ``nonce``.
     """
     from deedbook.format.notes import sign
 
-    statement = {**_result_statement(settled), **said}
+    statement = {**_result_statement(settled), **binding}
     return str(sign(f"{_RESULT_HEADING}{canonical.encode(statement).decode()}\n", [key]))
 
 

@@ -56,23 +56,23 @@ def dumps(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
-def parse_decision(event: str, said: Any, about: Sequence[Any]) -> Decision:
-    """Return the decision in the document *said* at *event*, for the arguments *about*; raises `NoAnswer`.
+def parse_decision(event: str, document: Any, about: Sequence[Any]) -> Decision:
+    """Return the decision in the document *document* at *event*, for the arguments *about*; raises `NoAnswer`.
 
     ``args`` and ``output`` are two names for the same thing: the result of a transform. At PostToolUse it is the call's
     result, and ``allow`` leaves the result unchanged.
     """
-    if type(said) is not dict:
-        raise NoAnswer(f"answered {type(said).__name__}, not an object")
-    extra = ", ".join(sorted(said.keys() - _KEYS))
+    if type(document) is not dict:
+        raise NoAnswer(f"answered {type(document).__name__}, not an object")
+    extra = ", ".join(sorted(document.keys() - _KEYS))
     if extra:
         raise NoAnswer(f"answered with unknown keys: {extra[:100]}; known are {', '.join(sorted(_KEYS))}")
-    outcome, reason, signals = said.get("decision"), said.get("reason", ""), said.get("signals", {})
+    outcome, reason, signals = document.get("decision"), document.get("reason", ""), document.get("signals", {})
     if outcome not in ("allow", "transform", "ask", "deny"):
         raise NoAnswer('answered without "decision": "allow", "transform", "ask" or "deny"')
     if type(reason) is not str or type(signals) is not dict:
         raise NoAnswer("answered with a reason that is no text, or signals that are no object")
-    left = [said[key] for key in ("args", "output") if key in said]
+    left = [document[key] for key in ("args", "output") if key in document]
     if len(left) != (outcome == "transform"):
         raise NoAnswer(f"answered {outcome} with {len(left)} of args and output; transform has one, others have none")
     return _build_decision(event, outcome, reason, signals, left, about)
@@ -111,9 +111,9 @@ def _build_decision(
 
 def _encode(value: Any) -> Any:
     if isinstance(value, Call):
-        told = {name: getattr(value, name) for name in _CALL}
+        members = {name: getattr(value, name) for name in _CALL}
         sets = {"tags": sorted(value.tags), "scopes": sorted(value.scopes), "paths": list(value.paths)}
-        return {**told, **sets, "principal": _encode(value.principal)}
+        return {**members, **sets, "principal": _encode(value.principal)}
     if isinstance(value, Principal):
         return {"id": value.id, "via": value.via, "roles": sorted(value.roles), "on_behalf_of": value.on_behalf_of}
     return dict(value) if isinstance(value, Mapping) else value
@@ -125,8 +125,8 @@ def _decode(name: str, value: Any) -> Any:
     if name != "call":
         return value
     sets: dict[str, Any] = {name: frozenset(value[name]) for name in ("tags", "scopes")}
-    told: dict[str, Any] = {key: value[key] for key in _CALL if key != "digest"}
+    members: dict[str, Any] = {key: value[key] for key in _CALL if key != "digest"}
     principal = _decode("principal", value["principal"])
     return Call(
-        **told, **sets, paths=tuple(value["paths"]), principal=principal, raw=canonical.encode(value["args"], _DEEP)
+        **members, **sets, paths=tuple(value["paths"]), principal=principal, raw=canonical.encode(value["args"], _DEEP)
     )

@@ -243,7 +243,7 @@ class Supervisor:
             return
         if not leader:
             with _ending():
-                _become(request, self._control, self._fds, self._system)
+                _exec_program(request, self._control, self._fds, self._system)
         for fd in self._fds:
             os.close(fd)
         _say(self._control, b"pid", leader)
@@ -328,7 +328,7 @@ def _ending() -> Iterator[None]:
         os._exit(code)
 
 
-def _become(request: bytes, control: socket.socket, fds: Sequence[int], system: System) -> NoReturn:
+def _exec_program(request: bytes, control: socket.socket, fds: Sequence[int], system: System) -> NoReturn:
     """Execute the program in this process; report a failure on *control*."""
     count, *parts = request.split(b"\0")
     argv = parts[: int(count)]

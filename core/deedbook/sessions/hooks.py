@@ -183,8 +183,8 @@ class HookRunner:
         worst = merge(asked)
         signals = signals_of(asked)
         if worst is None or not moment.event.blocking:
-            said = tuple(recordable(decision.reason) for _, decision in asked if decision.reason)
-            return HookResult(left=left, signals=signals, reasons=said)
+            reasons = tuple(recordable(decision.reason) for _, decision in asked if decision.reason)
+            return HookResult(left=left, signals=signals, reasons=reasons)
         refusal = recordable(worst[1].reason) or f"hook {worst[0].id!r} refused"
         return HookResult(refusal=refusal, left=left, signals=signals, by=decision_source(*worst))
 
@@ -201,8 +201,8 @@ def _copy(value: Object) -> Any:
 
 def _record_extras(facts: Object, left: Object, subject: Object) -> dict[str, Any]:
     """Return the members of a firing's record besides the answers."""
-    told: dict[str, Any] = {"facts": dict(facts)} if facts else {}
-    return told if left == subject else told | {"output": dict(left)}
+    members: dict[str, Any] = {"facts": dict(facts)} if facts else {}
+    return members if left == subject else members | {"output": dict(left)}
 
 
 def _apply_transform(gate: BoundGate, decision: Decision, left: Object, moment: _Moment) -> tuple[Decision, Object]:
@@ -231,7 +231,7 @@ def _expected_form(moment: _Moment) -> str:
     return "{'prompt': text}" if moment.whole else f"the subject, which has {', '.join(sorted(moment.event.subject))}"
 
 
-def refused(code: str, fired: HookResult) -> Err:
+def refusal_error(code: str, fired: HookResult) -> Err:
     """Return the error of a hook's refusal."""
     assert fired.refusal is not None
     return Err(fault(code, fired.refusal, place=source_place(fired.by)))

@@ -15,7 +15,7 @@ from deedbook.policy.charter import ROUNDS
 from deedbook.policy.commands import allowed_of
 from deedbook.policy.fit import Choice, choose
 
-from .hooks import HookRunner, refused
+from .hooks import HookRunner, refusal_error
 from .run_journal import RunJournal
 
 
@@ -69,7 +69,7 @@ class PromptRun:
         fired = self.journal.fire("SkillStart", {"prompt": prompt}, ask)
         if fired.refusal is not None:
             self._complete(skill, invoked, ok=False, reason=fired.refusal)
-            return refused("SKILL_DENIED", fired)
+            return refusal_error("SKILL_DENIED", fired)
         caller = attrs.evolve(self.caller, skill=skill.name)
         result = self._reply(self._rounds(caller, flow, fired.prompt, invoked))
         ok = isinstance(result, Ok) and result.value.state == "COMPLETED"
@@ -94,14 +94,14 @@ class PromptRun:
         most, asked = self.journal.bindings.charter.document.get("max_rounds", ROUNDS), prompt
         for left in range(most, -1, -1):
             ended = self.journal.request(caller, flow, {"prompt": asked}, cause)
-            ask = partial(self.hooks.stop, self.principal, self.message, ok=self._passed(ended))
+            ask = partial(self.hooks.stop, self.principal, self.message, ok=self._has_passed(ended))
             fired = self.journal.fire("Stop", {}, ask)
             if not left or fired.refusal is not None or not fired.reasons:
                 break
             asked = "\n\n".join((prompt, *fired.reasons))
         return ended
 
-    def _passed(self, ended: Result[Any]) -> bool:
+    def _has_passed(self, ended: Result[Any]) -> bool:
         context = self._context_of(ended)
         return context is not None and context.state == "COMPLETED"
 

@@ -74,10 +74,10 @@ class RoleAgent:
         try:
             value = canonical.parse(response["text"])
         except IntakeError as problem:
-            self._malformed(schema, (Violation("$", str(problem)),))
+            self._raise_malformed(schema, (Violation("$", str(problem)),))
         found = self._work.faults(schema, value)
         if found:
-            self._malformed(schema, found)
+            self._raise_malformed(schema, found)
         return value  # type: ignore[no-any-return]
 
     def tools(self) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ class RoleAgent:
         bound = bindings.find(ability)
         return bound.handler.count_tokens(request) if bound and isinstance(bound.handler, Completion) else None
 
-    def _malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:
+    def _raise_malformed(self, schema: str, found: tuple[Violation, ...]) -> NoReturn:
         errors = [{"path": text(each.path), "message": text(each.message)} for each in found[:20]]
         payload = {"subject": "message", "name": self._role, "role": self._role, "schema": schema, "errors": errors}
         self._journal.write("schema.violation", "runtime", payload, self._answer)

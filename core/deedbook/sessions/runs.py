@@ -66,7 +66,7 @@ class RunCalls(CallCtx):
     """
 
     def __init__(self, work: OpenCall, show: Show, hooks: HookRunner, journal: RunJournal, runs: "Runs") -> None:
-        super().__init__(work.door, work.ticket, show)
+        super().__init__(work.door, work.ticket, show, runs.find)
         self._work, self._hooks, self._journal, self._runs = work, hooks, journal, runs
         self._role: str | None = None
         self.context: Recorder | None = None
@@ -155,8 +155,7 @@ class RunCalls(CallCtx):
 
     def read_context(self, result: Json) -> RunContext:
         """Return the context that the result of a flow refers to; raises `Failed` (``NOT_AVAILABLE``)."""
-        run = result.get("context") if isinstance(result, dict) else None
-        found = self._runs.context(run) if isinstance(run, str) else None
+        found = self._find_context(result)
         if found is None:
             raise Failed("NOT_AVAILABLE", f"{result!r} refers to no run of this session")
         return found
@@ -237,18 +236,15 @@ class RunCalls(CallCtx):
 
     def now(self) -> str:
         """Return the recorded time."""
-        return str(self._value("now", self._work.door.ledger.now))
+        return str(self._journal.value("now", self._work.door.ledger.now))
 
     def random(self) -> float:
         """Return a recorded random number."""
-        return float(self._value("random", random.random))
+        return float(cast("float", self._journal.value("random", random.random)))
 
     def new_id(self) -> str:
         """Return a recorded new id."""
-        return str(self._value("id", new_id))
-
-    def _value(self, kind: str, make: Callable[[], Json]) -> Any:
-        return self._journal.value(kind, make)
+        return str(self._journal.value("id", new_id))
 
     def _branch(self, branch: Branch, limits: "tuple[BranchLimits, ...]") -> "tuple[RunCalls, Branch]":
         journal = self._journal.branch(branch)
@@ -333,7 +329,7 @@ class FlowRun(RunCalls):
 
     def _begin(self, ticket: Ticket, parent: str | None) -> None:
         self.context = _Context(self._write_context, self._work.faults, run=ticket.span, parent=parent)
-        self._runs.add(ticket.span, self.context)
+        self._runs.contexts[ticket.span] = self.context
         self.context.create(dict(ticket.args), ticket.caller.principal.via)
 
     def invoke(self) -> Any:
@@ -449,14 +445,15 @@ class Runs:
         """Whether a run of this session can be suspended: one that works."""
         return self.suspends and any(context.is_live for context in self.contexts.values())
 
-    def add(self, run: str, context: Recorder) -> None:
-        """Register the context of a run."""
-        self.contexts[run] = context
-
     def context(self, run: str) -> RunContext | None:
         """Return a copy of the context of *run*, if there is one."""
         found = self.contexts.get(run)
         return found.context if found else self.past.get(run)
+
+    def find(self, result: Json) -> RunContext | None:
+        """Return a copy of the context that *result* refers to, if there is one."""
+        run = result.get("context") if isinstance(result, dict) and len(result) == 1 else None
+        return self.context(run) if isinstance(run, str) else None
 
     def nest(self, run: str, parent: str | None) -> int:
         """Register *run* inside *parent*, and return how deep it is nested; the outermost run is 1 deep."""

@@ -38,7 +38,7 @@ from deedbook.policy.bound import Caller
 from deedbook.policy.callers import restore_caller, session_caller
 from deedbook.policy.requests import principal_json
 
-from .hooks import HookResult, HookRunner, refused
+from .hooks import HookResult, HookRunner, refusal_error
 
 if TYPE_CHECKING:
     from deedbook.call.pending_calls import Grant, PendingCalls
@@ -100,7 +100,7 @@ class Session:
         self._prompted = prompted
         self._before_end = ending
         self._origin = origin
-        self._facts = _facts_of(ledger, past, parts, self.caller) if bindings.reads else _no_facts
+        self._facts = _facts_of(ledger, past, parts, self.caller) if bindings.reads else lambda *_: {}
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
         self._own = own
         plain = self._invoke
@@ -172,7 +172,7 @@ class Session:
         if fired.refusal is None:
             return Ok(None)
         self.end(ok=False, reason=f"SessionStart: {fired.refusal}")
-        return refused("SESSION_DENIED", fired)
+        return refusal_error("SESSION_DENIED", fired)
 
     def end(self, *, ok: bool, reason: str) -> None:
         """Close open tickets as unknown, notify the hooks, write ``session.end``; a second call does nothing."""
@@ -369,6 +369,10 @@ class Session:
         """Return the context of a run of this session, by the span of its ``flow.call``, as it is now."""
         return self._runs.context(run) if self._runs is not None else None
 
+    def find_context(self, result: Json) -> "RunContext | None":
+        """Return the context that the *result* of a flow refers to; ``None`` for another result."""
+        return self._runs.find(result) if self._runs is not None else None
+
     def _with_prompt(self, prompt: str, go: Callable[[HookResult], Result[T]]) -> Result[T]:
         """Ask the hooks about *prompt*, and call *go* with the result."""
         require_type(prompt, (str,), "prompt")
@@ -377,7 +381,7 @@ class Session:
         try:
             canonical.admit(prompt)
             fired = self.hooks.user_prompt_submit(prompt, self.principal, self._root)
-            return refused("PROMPT_DENIED", fired) if fired.refusal is not None else go(fired)
+            return refusal_error("PROMPT_DENIED", fired) if fired.refusal is not None else go(fired)
         except DeedbookError as problem:
             return Err(problem.error)
 
@@ -394,10 +398,11 @@ class Session:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _invoke(self, ticket: Ticket) -> Any:
-        return ticket.bound.handler(ticket.args, CallCtx(self.door, ticket, self._show))
+        return ticket.bound.handler(ticket.args, CallCtx(self.door, ticket, self._show, self.find_context))
 
     def _invoke_in_workspace(self, ticket: Ticket) -> Any:
-        return ticket.bound.handler(ticket.args, WorkspaceCall(self.door, ticket, self._show, self._own))
+        ctx = WorkspaceCall(self.door, ticket, self._show, self.find_context, self._own)
+        return ticket.bound.handler(ticket.args, ctx)
 
     def _invoke_flow(self, ticket: Ticket) -> Any:
         from .runs import FlowRun
@@ -421,10 +426,6 @@ class Session:
         who = label(event_type, actor, self.principal.id if principal == "" else principal)
         self.ledger.append([Entry(who, span, cause, canonical.encode_payload(dict(payload)))], durable=durable)
         return span
-
-
-def _no_facts(_names: frozenset[str], _caller: Caller | None = None) -> Object:
-    return {}
 
 
 def _facts_of(ledger: Ledger, past: Sequence[Event], parts: SessionParts, caller: Caller) -> FactReader:

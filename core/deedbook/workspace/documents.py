@@ -129,13 +129,13 @@ class Document:
     def _position(self, at: str, *, key: bool) -> Position:
         if not at:
             return self.start
-        found = self._located.get(at)
+        found = self._locations.get(at)
         if found:
             return found[0] if key else found[1]
         return self._position(at.rpartition("/")[0], key=False)
 
     @functools.cached_property
-    def _located(self) -> Located:
+    def _locations(self) -> Located:
         return dict(_locate(_events(self.text)))
 
 
@@ -275,7 +275,7 @@ class _Builder:
 
     def _scalar(self, event: Any) -> Json:
         text: str = event.value
-        if not text.isascii() and _has_surrogate(text):
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
             self._report("a lone surrogate; write the character itself", event)
         if not event.implicit[0]:
             return text
@@ -283,9 +283,7 @@ class _Builder:
             return _WORDS[text]
         if text == "<<":
             self._report("a merge key (<<); write the keys out, or quote it", event)
-        if text[0] not in "+-.0123456789=":
-            return text
-        return self._number(text, event)
+        return text if text[0] not in "+-.0123456789=" else self._number(text, event)
 
     def _number(self, text: str, event: Any) -> Json:
         if not _NUMBER.fullmatch(text):
@@ -402,7 +400,3 @@ def _position(mark: Any) -> Position:
 
 def _invalid(message: str, path: str, at: Position) -> DomainError:
     return fault("SOURCE_INVALID", message, place=f"{path}:{at.line}:{at.column}")
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -28,6 +28,19 @@ GUARD = """
         def pre_tool_use(self, call):
             return allow()
 """
+PROVIDER = """
+    from deedbook import HandlerSpec
+
+
+    class Plugin:
+        spec = HandlerSpec(effects="read", requires={"MODULE": "pip install far[sdk]"})
+
+        def __init__(self, settings, host):
+            pass
+
+        def __call__(self, request, ctx):
+            raise AssertionError
+"""
 HOOK = "schema_version: v1\nid: guard\nevent_type: PreToolUse\nhandler: {hook: guard}\nmatch: {}\n"
 
 
@@ -80,6 +93,18 @@ def test_missing_plugin_is_a_fault_with_the_nearest_name(place):
     place.system("hooks/guard.yaml", HOOK.replace("hook: guard", "hook: alow"))
     (found,) = faults(place)
     assert 'did you mean "allow"' in found["found"]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_module_that_a_provider_imports_at_its_first_call_is_a_fault_if_it_is_missing(place, installed):
+    name = "json.decoder" if installed else "nothing_of_that.name"
+    place.offer("providers", "far", PROVIDER.replace("MODULE", name))
+    place.configure("provider: rules", "provider: far")
+    found = [
+        (check["name"], check["level"], check["found"], check["fix"]) for check in checks(place, int(not installed))
+    ]
+    missing = "provider 'far' needs the module nothing_of_that.name: not installed"
+    assert (("requires", "fault", missing, "pip install far[sdk]") in found) != installed
 
 
 def test_secret_that_is_not_set_is_a_fault(place):

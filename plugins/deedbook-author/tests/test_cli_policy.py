@@ -237,7 +237,7 @@ def test_rules_that_never_decide_are_named_when_listed_and_when_locked(place: Pl
           - {match: {abilities: frobnicate}, then: deny}
         """)  # fmt: skip
     reached = "is never reached: rule 1 always decides before it (.system/policies/baseline.yaml:6)"
-    about = "guards nothing: there is no ability 'frobnicate'"
+    about = "does not guard 'frobnicate': it is no ability of this workspace; correct it, or remove it"
     listed = place.here("policy", "list", status=0).err
     assert f".system/policies/baseline.yaml:7: rule 2 of policy baseline {reached}" in listed
     assert f".system/policies/baseline.yaml:8: rule 3 of policy baseline {about}" in listed

@@ -228,3 +228,34 @@ def test_program_is_looked_for_where_the_ability_says(place):
     file = place.path / ".system/registry/low-level/look.yaml"
     file.write_text(file.read_text().replace("with: {", f"with: {{env: {{PATH: {place.path}/bin}}, "))
     assert lint(place, status=0)["findings"] == []
+
+
+# --- flows ----------------------------------------------------------------------------------------------------------
+
+
+def flow(place, name, handler, more=""):
+    head = f"{HEAD}id: {name}\nsummary: The flow {name} of the workspace.\nhandler: {{flow: {handler}}}\n"
+    return place.system(f"registry/high-level/{name}.yaml", f"{head}routing_hints: {{intents: [x]}}\n{more}")
+
+
+def test_ability_in_the_uses_of_a_flow_that_cannot_call_it_is_noted(place):
+    flow(place, "audit", "five-point", "uses: [echo]\n")
+    flow(place, "outer", "five-point", "uses: [audit]\n")
+    (note,) = lint(place, status=0)["findings"]
+    assert (note["level"], note["place"]) == ("note", ".system/registry/high-level/audit.yaml:6:1")
+    assert note["message"].startswith("audit: uses has echo, which is no flow")
+    locked = place.here("lock", status=0).out.splitlines()
+    assert [line for line in locked if "which is no flow" in line] == [f"{note['place']}: {note['message']}"]
+
+
+def test_flow_that_asks_nobody_is_noted_if_somebody_can_answer(place):
+    ability(place, "ask", "tags: [approval-gate]\n", summary="Ask a person about a plan.")
+    flow(place, "planned", "plan-and-run")
+    flow(place, "asking", "plan-and-run", "with: {approval: ask}\n")
+    assert lint(place, status=0)["findings"] == []
+    place.here("keys", "new", "approver-of-plans", "--out", ".system/plans.pub", status=0)
+    place.system("deedbook.yaml", f"""{HEAD}principals: {{approver-of-plans: {{key: plans.pub, roles: [approver]}}}}
+policies: {{all: {{kind: rules, rules: [{{match: {{}}, then: allow}}]}}}}
+""")  # fmt: skip
+    (note,) = lint(place, status=0)["findings"]
+    assert note["message"].startswith("planned: no approval in with")

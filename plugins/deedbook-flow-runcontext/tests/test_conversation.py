@@ -151,3 +151,63 @@ def test_instructions_and_skill_count_and_only_a_hook_shortens_them(lab, role, a
     digest = sha256(seen[0].encode()).hexdigest()
     assert note["left_out"] == [{"role": "system", "digest": digest, "size": len(seen[0])}]
     assert (note["role"], note["tokens"]["before"] > 500, note["tokens"]["after"] <= 200) == (role, True, True)
+
+
+def run_worker(lab, answer, work):
+    """Run the flow *work*, whose worker gets the answers of *answer*."""
+    lab.role("worker", "You work.")
+    lab.skill("greet", triggers="hello")
+    lab.model(answer)
+    lab.flow("work", work)
+    with lab.session("run") as session:
+        assert isinstance(session.run("hello"), Ok)
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"), [("safety", "the model refused to answer"), ("max_tokens", "the answer was cut off")]
+)
+def test_text_of_an_answer_that_was_refused_or_cut_off_does_not_count_even_if_it_fits(lab, reason, why):
+    asked, failures = [], []
+    usage = {"input_tokens": 1, "output_tokens": 1}
+
+    def answer(request, ctx):
+        asked.append(request["messages"])
+        made = {"text": REPORT, "tool_calls": [], "finish_reason": reason, "usage": usage}
+        return {**made, "model": "m", "schema_version": "v2"}
+
+    def work(args, run):
+        try:
+            Conversation(run, "worker", {"request": "hello"}, Limits()).answer("worker_report_v1")
+        except Failed as failure:
+            failures.append(failure)
+        return {"reply": "done", "state": "COMPLETED"}
+
+    run_worker(lab, answer, work)
+    (failure,) = failures
+    assert failure.code == "MALFORMED_AGENT_MESSAGE"
+    assert why in str(failure)
+    assert len(asked) == 2
+    assert why in json.loads(asked[1][-1]["content"])["violation"]
+
+
+def test_call_whose_arguments_cannot_be_read_is_told_to_the_role_which_answers_again(lab):
+    asked, found = [], []
+
+    def answer(request, ctx):
+        asked.append(request["messages"])
+        if len(asked) == 1:
+            why = "the model's call of echo has arguments that are no JSON object"
+            raise Failed("MALFORMED_AGENT_MESSAGE", why, retryable=True)
+        return REPORT
+
+    def work(args, run):
+        found.append(Conversation(run, "worker", {"request": "hello"}, Limits(), acts=True).answer("worker_report_v1"))
+        return {"reply": "done", "state": "COMPLETED"}
+
+    run_worker(lab, answer, work)
+    assert found[0]["output"] == "done"
+    assert [message["role"] for message in asked[1]] == ["system", "user", "user"]
+    assert "call of echo has arguments" in json.loads(asked[1][-1]["content"])["violation"]
+    (error,) = lab.all("llm.error")
+    assert error.payload["code"] == "MALFORMED_AGENT_MESSAGE"
+    assert lab.verify().sound

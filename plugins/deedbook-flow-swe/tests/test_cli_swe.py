@@ -168,3 +168,19 @@ def test_context_reads_through_no_link(shop):
     (shop.path / "tasks/task-1/outline/spec.md").unlink()
     (shop.path / "tasks/task-1/outline/spec.md").symlink_to("/etc/hostname")
     assert "missing input: spec" in shop.run("swe", "context", "task-1", "build", "--unit", "unit-001", status=1).out
+
+
+@pytest.mark.parametrize("text", ["---\nunits: 3\n---\n", "---\nunits: [3]\n---\n", "---\nunits: [\n---\n"])
+def test_context_of_a_damaged_list_of_units_names_none(shop, text):
+    (shop.path / "tasks/task-1/outline/work.md").write_text(text)
+    assert "units: none" in shop.run("swe", "context", "task-1", "build", status=2).err
+
+
+def test_show_says_how_a_budget_grows(shop):
+    replace_text(shop.path / ".system/swe", "contracts/check.yaml", "schema_version: v1", "schema_version: v2")
+    replace_text(
+        shop.path / ".system/swe", "contracts/check.yaml", "tokens: 2500",
+        "tokens: 2500\ntokens_request: 9\ntokens_each_criterion: 8\ntokens_each_unit: {small: 7}",
+    )  # fmt: skip
+    said = "at most 2500 tokens and up to 9 for the request, 8 for each criterion, 7 for each small unit"
+    assert said in shop.run("swe", "show", "check", status=0).out

@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+from threading import Timer
 
 import pytest
 from commandline import Place
@@ -90,6 +93,47 @@ def test_rework_with_a_note_reaches_the_phase_and_an_approval_ends_the_task(shop
     assert "no task of the queue waits" in shop.here("swe", "run", status=0).out
 
 
+def test_run_goes_on_with_a_task_that_a_person_has_answered(shop):
+    begin(shop)
+    waits = shop.here("swe", "run", "--all", status=0)
+    assert "task-1 waits for a person" in waits.err
+    shop.here("approvals", "approve", shop.request(), "--as", "ada", status=0)
+    [row] = shop.here("swe", "status", "--json", status=0).fits("output_swe_status_v1")["tasks"]
+    assert (row["state"], row["approval"]) == ("ANSWERED", None)
+    assert "waits for an answer" not in shop.here("swe", "status", "task-1", status=0).out
+    ran = shop.here("swe", "run", "--all", status=0)
+    assert "task-1  COMPLETED" in ran.out
+    assert "waits for a person" not in ran.err
+    assert "task-1" not in (shop.path / "shared/human-review-queue.md").read_text()
+
+
+def wait_for(process, text):
+    """Return when the output of *process* has *text*."""
+    for line in process.stdout:
+        if text in line.decode():
+            return
+    raise AssertionError(f"the process ended without {text!r}")
+
+
+def test_service_takes_new_and_answered_tasks_until_it_is_stopped(shop):
+    (shop.path / "shared").mkdir()
+    (shop.path / "shared/queue.md").write_text("- #nothing\n")
+    with shop.start_fork("swe", "run", "--all", "--every", "0.1", stderr=subprocess.STDOUT) as process:
+        guard = Timer(60, process.kill)
+        guard.start()
+        wait_for(process, "looks for tasks every 0.1 s")
+        wait_for(process, "shared/queue.md: a task needs a title")
+        (shop.path / "shared/queue.md").unlink()
+        shop.here("swe", "add", "Raise the limit", "--id", "task-1", "--project", "shop", status=0)
+        wait_for(process, "task-1 waits for a person")
+        shop.here("approvals", "approve", shop.request(), "--as", "ada", status=0)
+        wait_for(process, "task-1  COMPLETED")
+        process.send_signal(signal.SIGTERM)
+        wait_for(process, "stopped; no task is running")
+        guard.cancel()
+    assert process.returncode == 0
+
+
 STOP = ("swe", "resume", "task-1", "--decision", "stop", "--note", "Not now.", "--as", "ada")
 DENY = ("approvals", "deny", "--note", "Not now.", "--as", "ada")
 
@@ -116,6 +160,8 @@ def test_person_who_stops_the_task_halts_it_and_their_note_is_recorded(shop, den
         (("resume", "task-1", "--note", "x"), "--note and --as belong to --decision"),
         (("resume", "task-2"), "there is no task 'task-2'"),
         (("run", "task-1", "--all"), "name a task, or use --all"),
+        (("run", "--every", "5"), "--every needs --all"),
+        (("run", "--all", "--every", "5", "--json"), "leave --json out"),
         (("run", "task-2"), "no task 'task-2' waits to be run"),
         (("add", "x", "--file", "none.txt"), "none.txt cannot be read"),
     ],

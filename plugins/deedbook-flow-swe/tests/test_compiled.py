@@ -120,12 +120,6 @@ def test_value_of_a_placeholder_is_one_plain_name(value):
         fill("tasks/{task-id}/x", {} if value is None else {"task-id": value})
 
 
-def test_file_belongs_to_the_output_that_it_fits(small):
-    contract = definition_of(small).phase("build")
-    assert contract.find_output("tasks/task-1/build/units/unit-001/patch.diff", VALUES).name == "patch"
-    assert contract.find_output("tasks/task-1/build/units/unit-002/patch.diff", VALUES) is None
-
-
 # --- conditions -------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from deedbook_flow_swe.learning.evidence import (
 from deedbook_flow_swe.learning.workspace_events import MAX_ROWS, _limit
 
 SCHEMA = Schemas.load(data_folder("schemas")).validator("pattern_evidence_v1")
+FILE = Schemas.load(data_folder("schemas")).validator("pattern_evidence_v2")
 MENTION = Mention(pattern="p", kind=PATTERN, title="A | pattern\nof two lines", text="Why.\n", proposed=True)
 
 
@@ -170,7 +171,10 @@ def test_files_of_a_pattern_can_be_read_again():
     assert front.value["tasks"] == ["a", "b", "c"]
     assert front.value["title"] == MENTION.title
     assert "# A | pattern of two lines\n\nWhy.\n" in text
-    assert parse_yaml(world.render_evidence(evidence).encode(), "evidence.yaml").value == evidence.as_json()
+    shown = parse_yaml(world.render_evidence(evidence, MENTION).encode(), "evidence.yaml").value
+    assert not FILE.violations(shown)
+    assert shown == {**evidence.as_json(), "schema_version": "v2", "title": MENTION.title, "tags": list(evidence.tags)}
+    assert evidence.tags
 
 
 def test_routing_in_force_says_where_it_comes_from():

@@ -6,7 +6,6 @@ from pipelines import registry_of, replace_text
 S = ".system/swe"
 PIPELINE = f"{S}/pipeline.yaml"
 OUTLINE, BUILD, CHECK = (f"{S}/contracts/{name}.yaml" for name in ("outline", "build", "check"))
-SETTINGS = ".system/deedbook.yaml"
 
 
 def changed(path, old, new):
@@ -70,6 +69,20 @@ FAULTS = {
     ),
     "unknown policy": (changed(PIPELINE, "sizes:", "human_triggers: review\nsizes:"), f"{PIPELINE}:8:17", "no policy"),
     "unknown routing": (changed(PIPELINE, "sizes:", "routing: default\nsizes:"), f"{PIPELINE}:8:10", "routing/default"),
+    "unknown size": (
+        both(
+            changed(BUILD, "schema_version: v1", "schema_version: v2"),
+            changed(BUILD, "tokens: 3000", "tokens: 3000\ntokens_each_unit: {small: 10, lagre: 20}"),
+        ),
+        f"{BUILD}:8:38",
+        'lagre is no size of the pipeline; did you mean "large"?',
+    ),
+    "newer key in an older form": (
+        changed(BUILD, "tokens: 3000", "tokens: 3000\ntokens_request: 10"),
+        f"{BUILD}:8:1",
+        "tokens_request",
+    ),
+    "unknown version": (changed(BUILD, "schema_version: v1", "schema_version: v9"), f"{BUILD}:1:17", "v2"),
     "unknown severity": (changed(BUILD, "MAJOR", "MAYOR"), f"{BUILD}:16:15", "no severity of the pipeline"),
     "unknown parser": (changed(CHECK, "reads: json", "reads: jsno"), f"{CHECK}:18:14", 'did you mean "json"?'),
     "unknown key": (changed(BUILD, "objective:", "objectiv:"), f"{BUILD}:5:1", 'did you mean "objective"?'),

@@ -108,6 +108,19 @@ def test_reset_leaves_what_was_committed_and_nothing_else(opened, lab):
     assert (lab.path / COPY / "README.md").read_text() == "# Shop\n"
 
 
+def test_head_of_both_says_whether_the_repository_has_moved_since_the_task_began(opened, lab):
+    both = {"action": "head", "worktree": COPY, "repository": PROJECT}
+    base = opened("git", **both)["commit"]
+    verified(opened)
+    assert opened("git", **both) == {
+        "commit": base, "branch": "refs/heads/main", "clean": True, "base": base, "moved": False,
+    }  # fmt: skip
+    git(lab.path / PROJECT, "commit", "-q", "--allow-empty", "-m", "meanwhile")
+    found = opened("git", **both)
+    assert (found["moved"], found["base"]) == (True, base)
+    assert found["commit"] != base
+
+
 def test_git_refuses_what_makes_no_sense(opened):
     for args, code in (
         ({"action": "apply", "worktree": COPY}, "ARGUMENT_REFUSED"),

@@ -97,6 +97,13 @@ def test_new_lines_of_the_page_become_tasks_and_other_edits_are_overwritten(shop
     assert desk.queue.read_page() == []
 
 
+def test_most_urgent_task_runs_first_and_then_the_oldest(desk):
+    for name, priority in (("a", "low"), ("b", None), ("c", "urgent"), ("d", "normal"), ("e", "high")):
+        given = {"priority": priority} if priority else {}
+        desk.queue.add({"title": name, "request": "To 2.", "project": "shop", "id": f"task-{name}", **given})
+    assert [each.id for each in desk.queue.list_waiting()] == ["task-c", "task-e", "task-b", "task-d", "task-a"]
+
+
 def test_same_line_of_the_same_page_is_one_task_also_after_a_crash(shop, desk):
     text = "- Raise the limit @shop\n"
     write_page(shop, text)

@@ -9,7 +9,6 @@ from shop import FIRST, SECOND, TASK, Shop, build, check, git, outline
 
 from deedbook import Ok
 
-FINDING = ("BLOCKER", "token-in-address", "shop.py:1")
 FLOW = "swe/small"
 
 

@@ -52,8 +52,9 @@ def test_first_review_of_a_way_of_joining_systems_needs_a_person_and_the_second_
     assert shop.run({"id": "task-3"}).error.code == "NEEDS_HUMAN"
 
 
-def test_finding_of_an_earlier_run_chooses_a_better_model(lab):
-    """The first check finds something and its tests fail; the second one asks the model for findings of its class."""
+@pytest.fixture
+def routed(lab):
+    """Return a shop in which a better model checks after a finding."""
     shop = Shop(lab)
     lab.model(shop.respond, tier="premium")
     rule = {"id": "after-finding", "when": {"findings": ["report"]}, "tier": "premium", "reason": "it found something"}
@@ -63,9 +64,36 @@ def test_finding_of_an_earlier_run_chooses_a_better_model(lab):
     }  # fmt: skip
     lab.write("swe/routing/test.yaml", json.dumps(routing))
     shop.change("pipeline.yaml", "escalate_after: 3", "escalate_after: 3\nrouting: test")
+    return shop
+
+
+def choices(shop):
+    """Return the rules and tiers by which the check was routed."""
+    return [(each["rule"], each["tier"]) for each in shop.events("model_chosen") if each["phase"] == "check"]
+
+
+def test_finding_is_looked_at_by_the_better_model_before_the_gate(routed):
+    """The first check passes all rules with a finding; its outputs are superseded, and nobody is at fault."""
+    routed.script(outliner=outline(), builder=[build(FIRST), build(SECOND)], checker=[check(FINDING), check(FINDING)])
+    assert routed.run().value.state == "COMPLETED"
+    assert choices(routed) == [("default", "mid"), ("after-finding", "premium")]
+    gates = [(each["phase"], each["iteration"]) for each in routed.events("phase_completed") if each["gate"]]
+    assert gates == [("outline", 1), ("build", 1), ("check", 2)]
+    assert routed.events("rolled_back", "phase_blocked") == []
+    assert (routed.lab.path / "tasks/task-1/superseded/1-check/report.md").exists()
+
+
+def test_phase_without_a_finding_asks_one_model(routed):
+    routed.good()
+    assert routed.run().value.state == "COMPLETED"
+    assert choices(routed) == [("default", "mid")]
+
+
+def test_finding_of_an_earlier_run_chooses_a_better_model(routed):
+    """The first check finds something and its tests fail; the second one asks the model for findings of its class."""
+    shop = routed
     shop.results = [{"failed": 1, "exit_code": 1}]
     shop.good()
     shop.script(**{**shop.answers, "builder": [build(FIRST), build(SECOND)] * 2, "checker": check(FINDING)})
     shop.run()
-    chosen = [(each["rule"], each["tier"]) for each in shop.events("model_chosen") if each["phase"] == "check"]
-    assert chosen == [("default", "mid"), ("after-finding", "premium")]
+    assert choices(shop) == [("default", "mid"), ("after-finding", "premium")]

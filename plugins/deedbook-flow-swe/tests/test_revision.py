@@ -50,6 +50,18 @@ def test_tier_follows_the_share_of_runs_that_were_sent_back(counts, expected):
     assert tiers(counts) == expected
 
 
+def test_run_that_finds_a_fault_of_an_earlier_phase_is_not_counted_as_sent_back():
+    found = {(each.phase, each.sent_back) for each in count_tiers([reworked().record]) if each.sent_back}
+    assert found == {("implementation", 2)}
+
+
+def test_run_whose_own_output_is_wrong_counts_for_its_phase():
+    story = Story().passing(*PHASES[:5]).begin("security").block("security", "auth-paths").back("security", "security")
+    story.events[-1].payload["issue"] = "security:auth-paths:"
+    story.passing(*PHASES[5:]).end()
+    assert {(each.phase, each.sent_back) for each in count_tiers([story.record]) if each.sent_back} == {("security", 1)}
+
+
 def test_data_lowers_no_tier_unless_the_policy_says_so():
     policy = RoutingPolicy.parse({**DOCUMENT, "revision": {"raise_at": 25}})
     assert tiers([count(100, 0)], policy) == {}

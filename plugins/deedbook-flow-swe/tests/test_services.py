@@ -221,6 +221,8 @@ def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own()
         each = services[name]
         assert (each["network_mode"], each["read_only"], each["cap_drop"]) == ("none", True, ["ALL"])
     assert services["executor"]["user"] == "65534:65534"
+    assert {each["restart"] for each in services.values()} == {"unless-stopped"}
+    assert services["pipeline-runner"]["command"][:5] == ["deedbook", "swe", "run", "--all", "--every"]
     assert services["planner-agent"]["user"] == services["pipeline-runner"]["user"]
     assert services["planner-agent"]["volumes"] == ["./shared/inbox/planner-agent:/inbox/planner-agent"]
 

@@ -141,6 +141,58 @@ def test_rollback_through_phases_that_cannot_mend_it_is_recorded_as_a_cascade(sh
     assert moves == [("audit", "check", False), ("check", "build", True)]
 
 
+BAD_REPORT = answer({"tasks/task-1/check/report.md": "---\nfindings: none\n---\n"})
+
+
+def test_phase_whose_own_file_is_wrong_runs_again_with_its_own_signal(shop):
+    shop.script(outliner=outline(), builder=[build(FIRST), build(SECOND)], checker=[BAD_REPORT, check()])
+    assert shop.run().value.state == "COMPLETED"
+    assert shop.asked() == ["outliner", "builder", "builder", "checker", "checker"]
+    again = shop.requests[-1]["messages"][-1]["content"]
+    assert "# tasks/task-1/check/BLOCKED.md" in again
+    assert "does not fit report_v1" in again
+    [back] = shop.events("rolled_back")
+    assert (back["from_phase"], back["to_phase"], back["cascade"]) == ("check", "check", False)
+    [rewarded] = shop.events("rewarded")
+    assert rewarded["reward"]["failure_attribution"]["phase"] == "check"
+    assert rewarded["reward"]["phases_rolled_back"] == ["check"]
+    last = json.loads(shop.text("metrics/pipeline.jsonl").splitlines()[-1])["metrics"]
+    assert last["phase_rollback_rate"] == {"outline": 0.0, "build": 0.0, "check": 0.5}
+    assert (shop.lab.path / "tasks/task-1/superseded/1-check/report.md").exists()
+
+
+def test_third_own_fault_waits_for_a_person(shop):
+    shop.script(outliner=outline(), builder=[build(FIRST), build(SECOND)], checker=BAD_REPORT)
+    assert shop.run().error.code == "NEEDS_HUMAN"
+    assert shop.asked() == ["outliner", "builder", "builder", *["checker"] * 3]
+
+
+def test_unit_whose_own_file_is_wrong_is_built_again_and_no_other(lab):
+    shop = Shop(lab, with_git=True)
+    wrong = build(SECOND).replace(f"unit: {SECOND}", f"unit: {FIRST}")
+    shop.script(outliner=outline(), builder=[build(FIRST), wrong, build(SECOND)], checker=check())
+    assert shop.run().value.state == "COMPLETED"
+    assert shop.blocks() == [("build", "rule", "names-its-unit", "note")]
+    assert shop.asked() == ["outliner", *["builder"] * 3, "checker"]
+    assert "does not hold: the note names another unit" in shop.requests[3]["messages"][-1]["content"]
+    assert git(lab.path / "tasks/task-1/worktree", "log", "--format=%s").split("\n") == [
+        "feat: unit-002", "feat: unit-001", "first",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mends", "asked"),
+    [("earlier", ["builder", "outliner", "builder"]), ("own", ["builder", "builder", "builder"])],
+)
+def test_contract_says_which_phase_mends_a_broken_rule(shop, mends, asked):
+    shop.change("contracts/build.yaml", "schema_version: v1", "schema_version: v2")
+    shop.change("contracts/build.yaml", "message: the note", f"mends: {mends}\n    message: the note")
+    wrong = build(FIRST).replace(f"unit: {FIRST}", f"unit: {SECOND}")
+    shop.script(outliner=outline(), builder=[wrong, build(FIRST), build(SECOND)], checker=check())
+    shop.run()
+    assert shop.asked()[1:4] == asked
+
+
 # --- people -----------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +263,24 @@ def test_model_that_cannot_be_reached_waits_for_a_person_and_sends_nothing_back(
     assert shop.events("rolled_back") == []
     assert approve(shop, session).value.state == "COMPLETED"
     assert [each["phase"] for each in shop.events("phase_completed") if each["iteration"] == 2] == ["check"]
+
+
+def test_prompt_over_its_budget_waits_for_a_person_and_no_phase_works_again(shop):
+    """No earlier phase can mend it, so nothing is sent back; go-on asks the same question again."""
+    approver(shop)
+    shop.change("contracts/check.yaml", "tokens: 2500", "tokens: 150")
+    shop.good()
+    assert shop.run().error.code == "NEEDS_HUMAN"
+    session = shop.lab.ledger().parent.name
+    assert shop.blocks() == [("check", "input", "budget", None)]
+    assert (shop.events("rolled_back"), shop.asked()) == ([], ["outliner", "builder", "builder"])
+    reason = shop.events("escalated")[0]["reason"]
+    assert "the budget is 150" in reason
+    assert "go-on cannot help" in reason
+    assert "its largest parts are check (" in reason
+    assert approve(shop, session).error.code == "NEEDS_HUMAN"
+    assert [each[1:3] for each in shop.blocks()] == [("input", "budget")] * 2
+    assert (shop.events("rolled_back"), shop.asked()) == ([], ["outliner", "builder", "builder"])
 
 
 def test_person_who_refuses_stops_the_task(shop):

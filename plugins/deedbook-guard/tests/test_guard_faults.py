@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from threading import Lock
+from traceback import extract_tb
 
 import pytest
 from commandline import Place
 
-from deedbook.format.errors import BindingError, DeedbookError
+from deedbook.format.errors import BindingError, DeedbookError, SourceError
 from deedbook.format.reader import read
 from deedbook.sessions.session import Session
 from deedbook_guard import CallDenied, check_framework, guard
@@ -92,6 +93,22 @@ def ledgers(place):
 
 def calls(events):
     return Counter(event.type for event in events if event.type.startswith("tool."))
+
+
+def test_misspelt_name_in_a_rule_that_should_guard_is_reported_when_a_guard_starts(place, capsys):
+    place.configure("[shop/drop]", "[shop/dorp]")
+    guard("shop", workspace=place.path).close()
+    why = "does not guard 'shop/dorp': it is no ability of this workspace; did you mean \"shop/drop\"?"
+    assert capsys.readouterr().err == f"deedbook: .system/deedbook.yaml:12: rule 1 of policy baseline {why}\n"
+
+
+@pytest.mark.parametrize("text", ["abilities: [x\n", "abilites: {}\n"])
+def test_faulty_workspace_raises_one_message_under_the_line_of_the_program(place, text):
+    place.system("deedbook.yaml", text)
+    with pytest.raises(SourceError, match=r"\.system/deedbook\.yaml:\d:1: ") as raised:
+        guard("shop", workspace=place.path)
+    assert (raised.value.__cause__, raised.value.__suppress_context__) == (None, True)
+    assert [frame.name for frame in extract_tb(raised.tb)[1:]] == ["guard"]
 
 
 @pytest.mark.parametrize("gone", [".", ".deedbook", ".deedbook/sessions"])

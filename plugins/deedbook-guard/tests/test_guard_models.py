@@ -219,6 +219,16 @@ def test_parts_of_messages_become_text():
     assert completions.tool_offer("find", None, {"type": "object"}) == {"name": "find", "schema_in": {"type": "object"}}
 
 
+def test_schema_with_a_bound_beyond_json_is_recorded_exactly_as_text():
+    large = {"type": "integer", "maximum": 2**63 - 1}
+    asked = completions.request("m", [], [completions.tool_offer("find", None, large), completions.tool_offer("look")])
+    assert completions.recorded_request(asked)["tools"] == [
+        {"name": "find", "schema_in": {"text": '{"type": "integer", "maximum": 9223372036854775807}'}},
+        {"name": "look"},
+    ]
+    assert asked["tools"][0]["schema_in"] == large
+
+
 def test_text_of_a_class_of_its_own_is_text():
     """Frameworks return texts and numbers of their own classes, which the ledger would refuse."""
 

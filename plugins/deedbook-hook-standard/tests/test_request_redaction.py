@@ -21,10 +21,8 @@ REPORT = '{"output": "done", "steps_completed": [], "tool_calls_made": [], "sche
 
 @pytest.fixture
 def server():
-    made = Endpoint(PROTOCOL.faults)
-    yield made
-    made.close()
-    assert made.found == []
+    with Endpoint(PROTOCOL.faults) as server:
+        yield server
 
 
 @pytest.fixture

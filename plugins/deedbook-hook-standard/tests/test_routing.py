@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Failed, Skill
-from deedbook.format.errors import Err
+from deedbook.format.errors import BindingError, Err
 from deedbook.format.files import Folder
 from deedbook.plugins.host import ReadingHost
 from deedbook.policy.callers import LOCAL
@@ -78,6 +78,28 @@ def test_intent_can_be_left_out(shop):
     shop.session().run("hello, publish")
     assert set(signals(shop)) == {"routing_hint"}
     assert len(signals(shop)["routing_hint"]["abilities"]) == 1
+
+
+ENVIRONMENTS = {"prod": ["deploy", "get*"], "lab": ["gr*", "deploy"]}
+
+
+def in_environment(lab, name):
+    handler = {"hook": "routing"}
+    settings = {"environment": name, "environments": ENVIRONMENTS, "limit": 1}
+    lab.settings(hooks={"routing": {"event_type": "PromptSubmit", "handler": handler, "with": settings}})
+    return lab
+
+
+@pytest.mark.parametrize(("environment", "hinted"), [("prod", ["deploy"]), ("lab", ["greet"])])
+def test_ability_of_another_environment_is_not_hinted_at(shop, environment, hinted):
+    in_environment(shop, environment).session().run("hello, good morning: publish")
+    hint = signals(shop)["routing_hint"]
+    assert ([each["id"] for each in hint["abilities"]], hint["choice"]) == (hinted, hinted[0])
+
+
+def test_unknown_environment_is_refused(shop):
+    with pytest.raises(BindingError, match="environment 'moon' is not one of environments: lab, prod"):
+        in_environment(shop, "moon").session()
 
 
 @pytest.mark.parametrize("isolation", ["thread", "worker"])

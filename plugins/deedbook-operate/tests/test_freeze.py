@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -177,11 +178,16 @@ def test_person_who_is_not_declared_cannot_freeze(frozen):
     assert status(frozen).freezes == ()
 
 
-def test_same_target_twice_keeps_the_first_freeze(frozen):
+def test_same_target_is_frozen_once_for_each_reason(frozen):
     frozen.kernel()
     first = freeze(frozen).freeze
-    assert freeze(frozen, reason="again").freeze == first
-    assert status(frozen).freezes == (first,)
+    assert freeze(frozen).freeze == first
+    second = freeze(frozen, reason="an audit").freeze
+    assert status(frozen).freezes == (first, second)
+    assert [each["reason"] for each in recorded(frozen, "frozen")[-1].payload["freezes"]] == ["a spill", "an audit"]
+    thaw(frozen, first.id)
+    with frozen.session() as session:
+        assert "an audit" in session.call("a", {}).error.message
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------
@@ -475,6 +481,49 @@ def deaths_of(lab, change, order):
         assert set(seen) <= set(order)
         assert seen == sorted(seen, key=order.index)
     change()
+
+
+def stop_while_recording(lab):
+    """Return a process that stopped while it recorded the intent of a call, which is then done."""
+    child = os.fork()
+    if not child:
+        armed = []
+
+        def sync(fd):
+            if armed:
+                armed.clear()
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        with lab.session(fdatasync=sync) as session:
+            armed.append(True)
+            status = code(session.call("a", {}))
+            os._exit(0 if status == "ok" else 1)
+    assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
+    return child
+
+
+def test_freeze_names_the_process_that_stopped_while_recording_and_a_second_one_works(frozen, monkeypatch):
+    frozen.kernel().close()
+    monkeypatch.setattr("deedbook_operate.checking.LOCK_SECONDS", 0.05)
+    child = stop_while_recording(frozen)
+    try:
+        with pytest.raises(LedgerError, match=rf"in force for every later call.* {child} go on \(kill -CONT\)"):
+            freeze(frozen)
+    finally:
+        os.kill(child, signal.SIGCONT)
+        ended = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    assert status(frozen).unrecorded
+    freeze(frozen)
+    assert not status(frozen).unrecorded
+
+
+def test_freeze_that_cannot_begin_says_that_nothing_was_changed_and_which_process_writes(frozen, monkeypatch):
+    monkeypatch.setattr("deedbook_operate.checking.LOCK_SECONDS", 0.05)
+    with open_freezer(str(frozen.path)) as freezer, freezer.document.lock("changes"):
+        with pytest.raises(LedgerError, match="no freeze was changed") as caught:
+            freeze(frozen)
+        assert caught.value.error.code == "LEDGER_LOCKED"
 
 
 def test_stopped_caller_does_not_keep_the_freeze_from_later_calls(frozen, monkeypatch):

@@ -35,6 +35,16 @@ def test_freeze_before_the_first_session_denies_it(place):
     assert place.here("verify").status == 0
 
 
+def test_second_reason_is_told_and_listed_and_stays_in_force_after_a_thaw_of_the_first(place):
+    first = place.here("freeze", "--all", "--reason", "a spill", "--json", status=0).json["frozen"]
+    told = place.here("freeze", "--all", "--reason", "an audit", status=0).err.splitlines()
+    assert told[0].startswith("all calls are frozen by local since ")
+    assert ": an audit (" in told[0]
+    assert told[1] == f"also in force: all calls are frozen by local since {first['at']}: a spill ({first['id'][:8]})"
+    assert [line.split("  ")[3] for line in place.here("freeze").out.splitlines()] == ["a spill", "an audit"]
+    assert "also in force: all calls are frozen by local" in place.here("thaw", first["id"], status=0).err
+
+
 def test_freeze_works_while_the_settings_are_broken(place):
     call(place)
     good = (place.path / ".system" / "deedbook.yaml").read_text()

@@ -89,6 +89,8 @@ def test_large_task_is_judged_and_not_refused_for_its_size(definition, condition
     own = {name: ids[3 * place : 3 * place + 3] for place, name in enumerate(units)}
     seen["inputs"]["criteria"]["criteria"] = [{**criterion, "id": each} for each in ids]
     seen["inputs"]["work_breakdown"]["units"] = [{**unit, "id": each, "criteria": own[each]} for each in units]
+    for each, test in zip(seen["inputs"]["work_breakdown"]["units"][:3], tests[-3:], strict=True):
+        each["verification"] = {**each["verification"], "rollback_test": test["id"]}
     seen["checks"]["unit_tests"] = [
         {**result, "unit_id": each, "tests": tests[:100], "acceptance_criteria_verified": own[each]} for each in units
     ]

@@ -87,7 +87,7 @@ MANIFEST = "schema_version: v1\nname: house\n"
         (
             "policies/a.yaml",
             OTHER.replace("[echo]", "[ecko]"),
-            "note policies/a.yaml:6: rule 1 of policy house-a guards nothing: there is no ability 'ecko'",
+            "note policies/a.yaml:6: rule 1 of policy house-a does not guard 'ecko': it is no ability of",
         ),
         ("policies/a.yaml", OTHER, "note policies/a.yaml:6: rule 1 of policy house-a has no test"),
         (

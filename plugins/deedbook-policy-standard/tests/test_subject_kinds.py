@@ -167,9 +167,9 @@ def test_a_thousand_rules_are_narrowed_to_those_that_fit():
     rules = [{"match": {"file": f"src/{number}.py"}, "then": "deny"} for number in range(1000)]
     rules[700]["when"] = "finding.line > 2"
     policy = SeverityRouting({"rules": rules, "default": "allow"}, None)
-    assert list(policy.deciding(finding(file="src/699.py"))) == [699]
-    assert list(policy.deciding(finding(file="src/700.py"))) == [700, None]
-    assert list(policy.deciding(finding(file="src/none.py"))) == [None]
+    assert list(policy.find_deciding(finding(file="src/699.py"))) == [699]
+    assert list(policy.find_deciding(finding(file="src/700.py"))) == [700, None]
+    assert list(policy.find_deciding(finding(file="src/none.py"))) == [None]
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------

@@ -19,11 +19,8 @@ SOON = {"first_wait": 0.001}
 @pytest.fixture
 def servers():
     """Run two endpoints; what they were sent and should not have been fails the test."""
-    made = [Endpoint(PROTOCOL.faults) for _ in range(2)]
-    yield made
-    for each in made:
-        each.close()
-    assert [each.found for each in made] == [[], []]
+    with Endpoint(PROTOCOL.faults) as small, Endpoint(PROTOCOL.faults) as large:
+        yield [small, large]
 
 
 @pytest.fixture
@@ -123,6 +120,59 @@ def test_error_that_asking_again_cannot_mend_ends_the_call(lab, servers, profile
     assert attempts(lab) == ["model/small"]
 
 
+@pytest.mark.parametrize(("codes", "goes_on"), [({}, True), ({"codes": ["NO_RULE", "INTAKE_REFUSED"]}, False)])
+def test_error_whose_code_a_rule_names_goes_to_another_model(lab, servers, profile, codes, goes_on):
+    servers[0].plays(PROTOCOL.refusal("no such model", 404))
+    servers[1].plays(PROTOCOL.answer("hello"))
+    profile(escalate=[{"when": "error", "to": "large", **codes}])
+    with lab.session() as session:
+        got = ask(session)
+    assert isinstance(got, Ok) is goes_on
+    assert attempts(lab) == ["model/small", *["model/large"] * goes_on]
+    assert [each.payload["retryable"] for each in lab.all("llm.error")][:1] == [False]
+
+
+def test_last_error_of_all_models_stands_if_none_can_be_mended(lab, servers, profile):
+    for each in servers:
+        each.plays(PROTOCOL.refusal("no such model", 404))
+    profile(escalate=[{"when": "error", "to": "large"}])
+    with lab.session() as session:
+        problem = ask(session).error
+    assert (problem.code, problem.retryable) == ("PROVIDER_ERROR", False)
+    assert attempts(lab) == ["model/small", "model/large"]
+
+
+def test_denial_goes_to_no_other_model_whatever_the_rules_say(lab, servers, profile):
+    profile(escalate=[{"when": "error", "to": "large"}])
+    head = "schema_version: v1\nid: few\nkind: budget\nmatch: {kind: [model]}\n"
+    lab.write("policies/few.yaml", f"{head}limits: {{calls: {{model/small: 0}}}}\n")
+    with lab.session() as session:
+        assert ask(session).error.code == "GATE_DENIED"
+    assert [each.bodies for each in servers] == [[], []]
+
+
+def test_request_without_a_rule_goes_to_a_model(lab, servers, profile):
+    """Rules first, and a model for what they cannot do: one entry of a profile."""
+    servers[1].plays(PROTOCOL.answer("hello"))
+    profile(models=["rules", "large"], escalate=[{"when": "error", "codes": ["NO_RULE"], "to": "large"}])
+    lab.settings(profiles={"lab": {"models": {"rules": {"provider": "rules", "model": "rules-1"}}}})
+    with lab.session() as session:
+        assert ask(session).value["text"] == "hello"
+    assert attempts(lab) == ["model/rules", "model/large"]
+
+
+def test_ability_asks_a_tier_and_each_attempt_is_recorded_below_its_call(lab, servers, profile):
+    servers[0].plays(busy(), PROTOCOL.answer("hello"))
+    profile(attempts=2)
+    lab.tool("wise", lambda args, ctx: ctx.call("model/mid", {**REQUEST, "model": ""})["text"], uses=["model/mid"])
+    with lab.session() as session:
+        assert session.call("wise", {}).value == "hello"
+    asked = {each.span: each for each in lab.all("llm.request")}
+    (outer,) = (each for each in asked.values() if each.parent == lab.one("tool.call").span)
+    below = [each.payload["ability"] for each in asked.values() if each.parent == outer.span]
+    assert (outer.payload["ability"], below) == ("model/mid", ["model/small", "model/small"])
+
+
 def test_model_that_hangs_is_left_for_the_next_one(lab, servers, profile):
     servers[0].plays(hang)
     servers[1].plays(PROTOCOL.answer("hello"))
@@ -192,6 +242,8 @@ def test_policy_decides_about_each_attempt_and_tells_them_apart(lab, servers, pr
         ({"escalate": [{"when": "late", "to": "large"}]}, "settings of provider 'fallback'"),
         ({"escalate": [{"when": "rework", "to": "huge"}]}, "escalate/0/to: 'huge' is not one of models (small, large)"),
         ({"escalate": [{"when": "safety", "to": "large", "after": 2}]}, "escalate/0/after: only malformed messages"),
+        ({"escalate": [{"when": "safety", "to": "large", "codes": ["NO_RULE"]}]}, "escalate/0/codes: only errors have"),
+        ({"escalate": [{"when": "error", "to": "large", "codes": ["GATE_DENIED"]}]}, "settings of provider 'fallback'"),
     ],
 )
 def test_faulty_settings_are_refused_with_their_place(lab, profile, settings, why):
@@ -200,6 +252,17 @@ def test_faulty_settings_are_refused_with_their_place(lab, profile, settings, wh
         lab.session()
     assert any(why in each.message for each in caught.value.errors)
     assert all(each.place and "profiles.lab.models.mid" in each.place for each in caught.value.errors)
+    assert {each.code for each in caught.value.errors} == {"BINDING_INVALID"}
+
+
+def test_model_of_a_hosted_provider_needs_its_name(lab):
+    model = {"provider": "ollama", "timeout_ms": 1000}
+    lab.settings(profile="lab", profiles={"lab": {"models": {"small": model}}})
+    with pytest.raises(BindingError, match="provider 'ollama' needs model: NAME") as caught:
+        lab.session()
+    assert (caught.value.error.code, caught.value.error.place) == (
+        "BINDING_INVALID", ".system/deedbook.yaml: profiles.lab.models.small",
+    )  # fmt: skip
 
 
 def test_role_asks_the_tier_and_only_its_binding_is_counted(lab, servers, profile):
@@ -283,6 +346,16 @@ def test_work_that_a_reviewer_sent_back_begins_with_a_larger_model(lab, servers,
         messages = [{"role": "user", "content": each} for each in contents]
         assert isinstance(session.call("model/mid", {**REQUEST, "messages": messages, "model": ""}), Ok)
     assert attempts(lab) == [f"model/{first}"]
+
+
+def test_malformed_calls_of_all_models_are_a_malformed_message_which_a_flow_can_tell(lab, servers, profile):
+    for server in servers:
+        server.plays(PROTOCOL.answer("", [("echo", [1])]))
+    profile(attempts=1)
+    with lab.session() as session:
+        error = ask(session).error
+    assert (error.code, attempts(lab)) == ("MALFORMED_AGENT_MESSAGE", ["model/small", "model/large"])
+    assert "large: the model's call of echo has arguments that are no JSON object" in error.message
 
 
 def test_budget_tells_escalated_requests_apart(lab, servers, profile):

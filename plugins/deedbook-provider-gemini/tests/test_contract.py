@@ -60,6 +60,15 @@ class TestGemini(HostedProviderContract):
     def test_ids_go_there_and_back(self, given, signature):
         assert parse_id(build_id(3, given, signature)) == (given, signature)
 
+    def test_ids_that_the_api_repeats_are_told_apart(self, endpoint, respond):
+        answer = self.protocol.message("", [("echo", {"n": 1}), ("echo", {"n": 2})])
+        for part in answer["candidates"][0]["content"]["parts"]:
+            part["functionCall"]["id"] = "same"
+        endpoint.plays(document(answer))
+        calls = respond(user(tools=TOOLS))["tool_calls"]
+        assert [call["args"] for call in calls] == [{"n": 1}, {"n": 2}]
+        assert len({call["id"] for call in calls}) == 2
+
     def test_thoughts_are_paid_for_and_not_shown(self, endpoint, respond):
         usage = {**self.protocol.usage(1000, 100), "thoughtsTokenCount": 100, "cachedContentTokenCount": 600}
         answer = self.protocol.message("Yes.", usage=usage)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deedbook_provider_http import Endpoint, Trouble
+from deedbook.format.schema import foreign
+from deedbook_provider_http import Endpoint, Trouble, settings_schema
 from deedbook_provider_http.exchange import Exchange
-from deedbook_provider_http.schemas import reduced, strictly
+from deedbook_provider_http.schemas import reduce_schema, strictly
 from deedbook_provider_http.stream import EventStream
 from deedbook_testing.endpoints import Endpoint as Server
 from deedbook_testing.endpoints.server import document
@@ -20,6 +21,25 @@ def server():
     made.always = lambda _: document({"ok": True})
     yield made
     made.close()
+
+
+PASTED = ("sk-PASTED-0123456789", "sk-ant-api03-aB3dE5", "AIzaSyD0123456789", "0a" * 16, "no name", "hf_aB3dE5fG7hI9")
+NAMES = ("openai", "main", "OPENAI_API_KEY", "sk-main", "team-2024.azure", "hf")
+
+
+@pytest.mark.parametrize(("given", "fits"), [*((key, False) for key in PASTED), *((name, True) for name in NAMES)])
+def test_key_in_place_of_a_secrets_name_is_refused_and_not_repeated(given, fits):
+    check = foreign(settings_schema(structured=["none"], reserved=["model"]), place="spec")
+    found = [*check.violations({"key": given}), *check.violations({"headers": {"x-key": {"secret": given}}})]
+    assert (found == []) is fits
+    assert all("the name of a secret" in each.message and given not in each.message for each in found)
+
+
+def test_faulty_settings_are_told_in_words():
+    check = foreign(settings_schema(structured=["none"], reserved=["model"]), place="spec")
+    (address,), (member,) = check.violations({"base_url": "ftp://x"}), check.violations({"extra": {"model": "m"}})
+    assert address.message.startswith("expected an address such as https://example.com/v1")
+    assert member.message.startswith("expected only members that the provider does not set itself")
 
 
 def run(server, send, base_url=None):
@@ -86,10 +106,18 @@ def test_events_are_the_same_however_the_bytes_are_cut(lines, size, end):
         assert [*found, *events.end()] == lines
 
 
-def test_server_sent_events_join_their_lines_and_drop_what_is_no_data():
+def test_server_sent_events_join_their_lines_and_leave_out_what_is_no_data():
     events = EventStream("sse")
-    raw = b": ping\nevent: a\ndata: 1\ndata:2\nid: 7\n\nretry: 5\n\ndata\n\ndata: unfinished\n"
-    assert [*events.feed(raw), *events.end()] == [b"1\n2", b""]
+    raw = b": ping\nevent: a\ndata: 1\ndata:2\nid: 7\n\nretry: 5\n\ndata\n\ndata: no end"
+    assert [*events.feed(raw)] == [b"1\n2", b""]
+    assert [*events.end()] == [b"no end"]
+    assert [*events.end()] == []
+
+
+def test_message_does_not_hold_a_key_that_was_cut():
+    key = "sk-0123456789"
+    told = Trouble(f"{key[:3]} {key} {key[:9]}… {key[:8]}", again=True).without([key, "short"])
+    assert (str(told), told.retryable) == ("sk- *** ***… ***", True)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -108,7 +136,7 @@ SCHEMA = {
 
 def test_schema_is_reduced_to_what_a_vendor_knows_at_every_depth():
     kept = frozenset({"type", "required", "properties", "items", "enum", "minItems"})
-    assert reduced(SCHEMA, kept) == {
+    assert reduce_schema(SCHEMA, kept) == {
         "type": "object",
         "required": ["a"],
         "properties": {

@@ -31,6 +31,6 @@ class TestLocalModel(ProviderContract):
     model = "smollm2-135m-instruct"
     patience = 120.0
     plain = Example(
-        {"messages": [{"role": "user", "content": "What is the capital of France?"}]},
-        holds=lambda answer: answer["text"] == "The capital of France is Paris.",
+        {"messages": [{"role": "user", "content": "What is the capital city of Japan?"}]},
+        holds=lambda answer: answer["text"] == "The capital city of Japan is Tokyo.",
     )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deedbook_provider_local.form import ANSWER, CALL, LIST_LIMIT, TEXT_LIMIT, Form, narrowed, open_tools
+from deedbook_provider_local.form import ANSWER, CALL, LIST_LIMIT, TEXT_LIMIT, Form, narrow_schema, open_tools
 
 ROLES = (
     "advice_v1",
@@ -24,27 +24,27 @@ ECHO = {
 def test_narrowed_schema_of_a_role_has_only_required_members(kernel_schemas, role):
     """Every member that is left is required, and nothing else may be added."""
     schema = kernel_schemas.document(role)
-    made = narrowed(schema)
+    made = narrow_schema(schema)
     assert set(made["properties"]) == set(schema["required"]) == set(made["required"])
     assert made["additionalProperties"] is False
 
 
 def test_narrowed_schema_limits_texts_and_lists_at_every_depth(kernel_schemas):
     """Limits of the schema itself hold where they are stricter, and a minimum is never above the maximum."""
-    made = narrowed(kernel_schemas.document("plan_v1"))
+    made = narrow_schema(kernel_schemas.document("plan_v1"))
     steps = made["properties"]["steps"]
     assert (steps["minItems"], steps["maxItems"]) == (1, LIST_LIMIT)
     assert steps["items"]["properties"]["description"]["maxLength"] == TEXT_LIMIT
-    assert narrowed({"type": "string", "maxLength": 5})["maxLength"] == 5
-    assert narrowed({"type": "array", "minItems": 9})["maxItems"] == 9
-    assert "maxLength" not in narrowed({"type": "string", "enum": ["a"]})
+    assert narrow_schema({"type": "string", "maxLength": 5})["maxLength"] == 5
+    assert narrow_schema({"type": "array", "minItems": 9})["maxItems"] == 9
+    assert "maxLength" not in narrow_schema({"type": "string", "enum": ["a"]})
 
 
 def test_narrowed_schema_leaves_the_original_as_it_is(kernel_schemas):
     """The schema that the kernel checks by is not changed."""
     schema = kernel_schemas.document("plan_v1")
     before = json.dumps(schema)
-    narrowed(schema)
+    narrow_schema(schema)
     assert json.dumps(schema) == before
 
 

@@ -54,6 +54,15 @@ class TestOllama(HostedProviderContract):
         endpoint.plays(document(answer))
         assert respond(user(tools=TOOLS))["tool_calls"][0]["id"] == "call_abc"
 
+    def test_ids_that_the_server_repeats_are_no_answer(self, endpoint, failed):
+        answer = self.protocol.message("", [("echo", {}), ("echo", {})])
+        for call in answer["message"]["tool_calls"]:
+            call["id"] = "call_abc"
+        endpoint.plays(document(answer))
+        problem = failed(user(tools=TOOLS))
+        assert "two tool calls have the same id" in str(problem)
+        assert problem.retryable
+
     @pytest.mark.parametrize("reason", ["load", "unload"])
     def test_server_that_only_loads_or_unloads_the_model_gives_no_answer(self, endpoint, failed, reason):
         endpoint.plays(self.protocol.answer("", finish=reason))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deedbook import Failed
 from deedbook.format.schema import foreign
 from deedbook_provider_http.names import Names
 from deedbook_provider_http.schemas import strictly
@@ -52,7 +53,7 @@ def test_settings_that_cannot_be_are_refused(settings):
 
 @pytest.mark.parametrize("name", ["Authorization", "host", "Content-Length", "User-Agent"])
 def test_headers_of_the_adapter_cannot_be_set(name):
-    with pytest.raises(ValueError, match=f"{name} cannot be set"):
+    with pytest.raises(Failed, match=f"{name} cannot be set"):
         OpenAI({"headers": {name: "x"}}, None)
 
 

@@ -75,6 +75,24 @@ def test_comments_and_other_choices_are_passed_over(endpoint, say, ask, ctx):
     assert here.shown == [{"text": "me"}]
 
 
+def test_two_calls_with_one_number_are_no_answer(endpoint, say, ask):
+    parts = [{"index": 0, **say.call("echo", "{}", each)} for each in ("call_a", "call_b")]
+    chunks = [say.chunk({"tool_calls": [part]}) for part in parts]
+    endpoint.plays(say.sse(*chunks, say.chunk({}, "tool_calls"), say.DONE))
+    assert failed(ask) == ("the stream has two tool calls with the same number", True)
+
+
+def test_what_stands_behind_the_end_is_passed_over(endpoint, say, ask):
+    whole = say.chunk({"content": "so"}, "stop") + say.DONE
+    endpoint.plays(*(say.sse(whole + rest) for rest in (say.chunk({"content": " far"}), b"data: {", b"\n")))
+    assert [ask(stream=True)["text"] for _ in range(3)] == ["so"] * 3
+
+
+def test_end_needs_no_line_of_its_own(endpoint, say, ask):
+    endpoint.plays(say.sse(say.chunk({"content": "so"}, "stop"), say.DONE.rstrip()))
+    assert ask(stream=True)["text"] == "so"
+
+
 def test_stream_that_ends_too_early_is_no_answer(endpoint, say, ask):
     endpoint.plays(say.sse(say.chunk({"content": "so"}), say.DONE))
     assert failed(ask) == ("the stream ended before the answer was complete", True)

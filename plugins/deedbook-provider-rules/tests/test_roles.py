@@ -123,6 +123,28 @@ def test_optional_step_may_fail_and_no_failure_is_left_out(model, skill, lookup)
     assert done["review"]["feedback"].endswith("Optional steps without a result: s1, s2.")
 
 
+def test_optional_step_that_the_role_is_not_offered_is_not_tried(model, skill, lookup):
+    plan = {"steps": [{"id": "s1", "optional": True}, {"id": "s2", "optional": True}, {"id": "s3"}]}
+    asked = {
+        "messages": [{"role": "user", "content": json.dumps({"request": "look up docs", "plan": plan})}],
+        "response_schema": "worker_report_v1",
+        "role": "worker",
+        "skill": skill(lookup),
+    }
+    assert [call["name"] for call in model.complete(asked)["tool_calls"]] == ["find"]
+    asked["tools"] = [{"name": "echo"}]
+    assert [call["name"] for call in model.complete(asked)["tool_calls"]] == ["echo"]
+
+
+def test_rule_that_does_not_complete_the_request_never_passes_and_is_done_once(model, skill, lookup):
+    part = skill({**lookup, "completes": False})
+    done = model.run("look up docs", part, FILES)
+    assert done["review"] == {"verdict": "fail", "feedback": done["report"]["output"], "schema_version": "v1"}
+    brief = {key: done[key] for key in ("request", "directive", "plan", "report")}
+    again, calls = model.work({**brief, "feedback": "more"}, part, FILES)
+    assert (calls, again["output"], again["tool_calls_made"]) == ([], done["report"]["output"], [])
+
+
 def test_result_that_only_looks_like_an_error_is_no_skipped_step(model, skill, lookup):
     odd = {"paths": ["a"], "error": {"code": "X", "message": "y"}}
     done = model.run("look up docs", skill(lookup), {**FILES, "find": lambda args: odd})
@@ -153,7 +175,7 @@ def test_worker_fails_where_a_result_lacks_what_the_next_step_needs(model, skill
         model.run("count docs", skill(chain), {**FILES, "find": lambda _: {"paths": []}})
     assert caught.value.code == "NO_RULE"
     assert str(caught.value) == (
-        "rule 1 of skill greet: step s3 needs ${steps.1/paths/0}, but the result of step s1 has nothing there"
+        "rule 1 of skill greet: step s3 needs /paths/0 of step s1, but its result has nothing there"
     )
 
 
@@ -249,7 +271,7 @@ def test_skill_without_rules_is_named(model):
 
 
 def test_request_without_a_skill_is_refused(model):
-    with pytest.raises(Failed, match="no skill was chosen") as caught:
+    with pytest.raises(Failed, match="the run has no skill") as caught:
         model.ask("lead", "lead_directive_v1", {"request": "r"}, None)
     assert caught.value.code == "NO_RULE"
 

@@ -65,7 +65,8 @@ def test_fix_says_what_was_found_and_what_needs_a_model(model, starter, real_too
     assert "Tests: `run-tests` ended with status 1.\nFAILED  an expired session\n" in said
     assert "1. Find the cause in `auth.ts`. This needs a model or a person." in said
     assert "deedbook run --profile NAME" in said
-    assert (done["report"]["steps_completed"], done["review"]["verdict"]) == (["s1", "s2", "s3"], "pass")
+    assert (done["report"]["steps_completed"], done["review"]["verdict"]) == (["s1", "s2", "s3"], "fail")
+    assert done["review"]["feedback"] == said, "the person who decides sees the whole answer"
     assert (tmp_path / "src" / "auth.ts").read_text() == "let a = 1\n"
 
 
@@ -76,9 +77,10 @@ def test_fix_says_why_there_is_no_file_and_no_test(model, starter, real_tools, c
 
     done = model.run("debug lib/auth.ts", starter("fix"), {**real_tools, "run-tests": run_tests})
     said = done["report"]["output"]
-    assert "Files found for `lib/auth.ts`: []\n\nNo file was read. " in said
-    assert f"Tests: `run-tests` gave no result. {code}: no\n" in said
-    assert (done["report"]["steps_skipped"], done["review"]["verdict"]) == (["s2", "s3"], "pass")
+    assert "Files found for `lib/auth.ts`: []\n\nNo file was read: rule 1 of skill fix: step s2 needs /paths/0" in said
+    assert "Tests: `run-tests` gave no result: no.\n" in said
+    assert "${" not in said, "a reply has no text of a template"
+    assert (done["report"]["steps_skipped"], done["review"]["verdict"]) == (["s2", "s3"], "fail")
 
 
 def test_fix_without_a_file_only_runs_the_tests(model, starter, real_tools):
@@ -153,6 +155,6 @@ def test_survey_does_not_overwrite_what_it_has_not_seen(model, starter, real_too
 
 @pytest.mark.usefixtures("docs")
 def test_survey_of_nothing_says_so(model, starter, real_tools, tmp_path):
-    with pytest.raises(Failed, match=r"needs \$\{steps\.1/paths/0\}, but the result of step s1 has nothing there"):
+    with pytest.raises(Failed, match=r"needs /paths/0 of step s1, but its result has nothing there"):
         model.run("Survey docs/*.txt", starter("survey"), real_tools)
     assert not (tmp_path / "reports").exists()

@@ -55,15 +55,15 @@ def test_text_stays_text_even_for_a_single_placeholder():
 
 
 MISSING = {
-    "${absent}": "the request does not say it",
-    "${steps.4}": "step s4 has not run",
-    "${steps.1/none}": "the result of step s1 has nothing there",
-    "${steps.2/1}": "the result of step s2 has nothing there",
-    "${steps.2/-1}": "the result of step s2 has nothing there",
-    "${steps.2/00}": "the result of step s2 has nothing there",
-    "${steps.2/-}": "the result of step s2 has nothing there",
-    "${steps.3/0}": "the result of step s3 has nothing there",
-    "x ${steps.1/list/9/a}": "the result of step s1 has nothing there",
+    "${absent}": "the request does not have it",
+    "${steps.4}": "it has not run",
+    "${steps.1/none}": "its result has nothing there",
+    "${steps.2/1}": "its result has nothing there",
+    "${steps.2/-1}": "its result has nothing there",
+    "${steps.2/00}": "its result has nothing there",
+    "${steps.2/-}": "its result has nothing there",
+    "${steps.3/0}": "its result has nothing there",
+    "x ${steps.1/list/9/a}": "its result has nothing there",
     "${steps.1/te~xt}": "'/te~xt' is no JSON pointer; write ~0 for a tilde and ~1 for a slash in a name",
 }
 
@@ -73,7 +73,8 @@ def test_placeholder_without_a_value_fails_with_the_reason(template, why):
     with pytest.raises(Failed) as caught:
         filling().fill(template)
     assert caught.value.code == "NO_RULE"
-    assert str(caught.value).startswith("rule 1 needs ${")
+    assert str(caught.value).startswith("rule 1 needs ")
+    assert "${" not in str(caught.value), "the message can stand in a reply"
     assert str(caught.value).endswith(f"but {why}")
 
 

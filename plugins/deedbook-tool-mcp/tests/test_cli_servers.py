@@ -74,7 +74,7 @@ def test_add_names_secrets_and_never_their_values(shop):
     shop.system("deedbook.yaml", SETTINGS + "secrets: {gh: {env: GH_TOKEN}}\n")
     ran = shop.run("mcp", "add", "it", "--yes", "--secret", "T=gh", *shop.command, status=0, GH_TOKEN="hunter2hunter2")
     assert "  T = the secret gh" in ran.out
-    assert "env: {T: {secret: gh}}" in shop.settings
+    assert "    env:\n      T: {secret: gh}\n" in shop.settings
     assert "hunter2hunter2" not in ran.out + ran.err + shop.settings + shop.listing.read_text()
 
 
@@ -132,7 +132,7 @@ def test_unknown_server_is_told_with_the_nearest(shop):
 
 def test_refresh_of_a_server_that_nobody_has_looked_at_asks_first(shop):
     shop.added().listing.unlink()
-    assert "it  nobody has looked" in shop.here("mcp", "list", status=0).out
+    assert "it  not listed yet" in shop.here("mcp", "list", status=0).out
     assert "Start it? There is no terminal" in shop.here("mcp", "refresh", status=2).err
     assert shop.here("mcp", "refresh", "it", "--yes", status=0)
     assert shop.listing.exists()

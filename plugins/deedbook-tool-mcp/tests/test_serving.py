@@ -393,3 +393,27 @@ def test_no_session_begins_once_the_server_ends(lab, serve):
     sessions.close()
     assert begun.ended
     assert sessions.take(Connection("local")).error.code == "SESSION_ENDED"
+
+
+# --- flows that keep a context ---------------------------------------------------------------------------------------
+
+
+def test_flow_gives_its_state_and_reply_as_the_listing_says(lab, serve):
+    lab.flow("check", lambda args, run: "no mistakes", takes={"type": "object"})
+    served = serve()
+    result = served.call("check")
+    assert not result.is_error
+    assert result.structured_content["state"] == "COMPLETED"
+    assert result.structured_content["reply"] == "no mistakes"
+    assert sorted(listed(served)["check"].output_schema["required"]) == sorted(result.structured_content)
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("FAILED", "RUN_ENDED"), ("HALTED", "RUN_ENDED"), ("NEEDS_HUMAN", "NEEDS_HUMAN")]
+)
+def test_flow_that_did_not_complete_is_an_error(lab, serve, state, code):
+    lab.flow("check", lambda args, run: {"reply": "no reader agreed", "state": state}, takes={"type": "object"})
+    result = serve().call("check")
+    assert result.is_error
+    assert result.meta[ERROR]["code"] == code
+    assert f"ended {state}: no reader agreed" in result.content[0].text

@@ -108,14 +108,14 @@ class HookSession:
             self._current.abandon(self._model.permit, "the host sent another request without an answer to this one")
             self._model = None
         request = request_of(context)
-        permit = await self._remembering(context, self._current.abefore_model(request, wait=wait))
+        permit = await self._await_permit(context, self._current.abefore_model(request, wait=wait))
         self._model = OpenCall(permit, request["model"], context["sequence"])
 
     async def after_model(self, context: AgentContext) -> None:
         """Record the answer to the open request."""
         opened, self._model = self._model, None
         if opened is None:
-            raise self._ungoverned("model", context["model"]["id"], context["model"])
+            raise self._record_ungoverned("model", context["model"]["id"], context["model"])
         await self._current.aafter_model(opened.permit, response_of(context))
 
     # --- tools --------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class HookSession:
         self._tools[call["id"]] = None
         try:
             asked = self._current.abefore(call["name"], call["args"], wait=wait)
-            permit = await self._remembering(context, asked)
+            permit = await self._await_permit(context, asked)
         except BaseException:
             del self._tools[call["id"]]
             raise
@@ -143,7 +143,7 @@ class HookSession:
         call, result = context["tool_call"], context["tool_result"]
         opened = self._tools.pop(call["id"], None)
         if opened is None:
-            raise self._ungoverned("tool", call["name"], call)
+            raise self._record_ungoverned("tool", call["name"], call)
         permit = opened.permit
         if call["name"] != opened.name or not _same(call["args"], permit.args):
             why = "the host ran it with other arguments than those that were judged; register the interceptor last"
@@ -178,7 +178,7 @@ class HookSession:
     def _cancel(self, opened: OpenCall, why: str) -> None:
         self._current.fail(opened.permit, HostFailure(f"the host denied it: {why}"), cancelled=True)
 
-    async def _remembering(self, context: AgentContext, asked: Any) -> Permit:
+    async def _await_permit(self, context: AgentContext, asked: Any) -> Permit:
         """Await the answer to *asked*; keep the context if a person has to decide, and the host may ask again."""
         try:
             permit: Permit = await asked
@@ -188,7 +188,7 @@ class HookSession:
             raise
         return permit
 
-    def _ungoverned(self, kind: str, name: str, about: dict[str, Any]) -> BindingError:
+    def _record_ungoverned(self, kind: str, name: str, about: dict[str, Any]) -> BindingError:
         """Record a call that ran although it was not allowed, and return the reason to discard its result."""
         self._current.note("UngovernedCall", {"kind": kind, "call": about})
         why = f"the {kind} {name!r} ran, and no call of it was allowed; the host must enforce every denial"

@@ -112,10 +112,10 @@ class Run:
     def _take(self, given: Any) -> Permit:
         permit = self._open.pop(given["tool_use_id"], None)
         if permit is None:
-            raise self._ungoverned(given["tool_name"], given["tool_use_id"])
+            raise self._record_ungoverned(given["tool_name"], given["tool_use_id"])
         return permit
 
-    def _ungoverned(self, tool: str, tool_use_id: str) -> BindingError:
+    def _record_ungoverned(self, tool: str, tool_use_id: str) -> BindingError:
         """Record a call that ran without a decision; return the exception that ends the run."""
         self._conversation.note("UngovernedCall", {"tool": tool, "tool_use_id": tool_use_id})
         return BindingError(fault("BINDING_INVALID", f"{tool} ran without a decision: the CLI did not ask the hooks"))
@@ -151,7 +151,7 @@ class Run:
             self._conversation.note("ModelUsage", _usage(message))
 
     def end(self, problem: BaseException | None = None) -> None:
-        """Close the calls that have no outcome: *problem* cancelled them, or nobody knows what became of them."""
+        """Close the calls that have no outcome: *problem* cancelled them, or what became of them is unknown."""
         while self._open:
             _, permit = self._open.popitem()
             if problem is None or isinstance(problem, Exception):
@@ -167,7 +167,7 @@ class Run:
             problem = ClaudeSDKError(completions.text_of(result.content))
             self._conversation.fail(permit, problem, cancelled=True)
         elif name and not result.is_error and result.tool_use_id not in self._asked:
-            raise self._ungoverned(name, result.tool_use_id)
+            raise self._record_ungoverned(name, result.tool_use_id)
         self._asked.discard(result.tool_use_id)
 
 

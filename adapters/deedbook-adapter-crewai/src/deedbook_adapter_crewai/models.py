@@ -42,7 +42,7 @@ class ModelMethods:
 
         def call(model: Any, messages: Any, tools: Any = None, *args: Any, **kwargs: Any) -> Any:
             permit = permit_request(guard, model, messages, tools)
-            with _asking(permit, model) as asked:
+            with _record_failure(permit, model) as asked:
                 answer = base.call(model, messages, tools, *args, **kwargs)
                 asked.answer = response_of(model, answer, asked.shown)
             permit.conversation.after_model(permit, asked.answer)
@@ -53,7 +53,7 @@ class ModelMethods:
                 permit = await guard.current.abefore_model(request_of(model, messages, tools))
             except CallDenied as denied:
                 raise HookAborted(denied.reason, SOURCE) from denied
-            with _asking(permit, model) as asked:
+            with _record_failure(permit, model) as asked:
                 answer = await base.acall(model, messages, tools, *args, **kwargs)
                 asked.answer = response_of(model, answer, asked.shown)
             await permit.conversation.aafter_model(permit, asked.answer)
@@ -77,7 +77,7 @@ def permit_request(guard: Guard, model: Any, messages: Any, tools: Any = None) -
 
 
 @contextmanager
-def _asking(permit: Permit, model: Any) -> Iterator[Asked]:
+def _record_failure(permit: Permit, model: Any) -> Iterator[Asked]:
     """Record an exception of the model as the outcome of its request."""
     asked = Asked(model)
     token = ASKED.set(asked)

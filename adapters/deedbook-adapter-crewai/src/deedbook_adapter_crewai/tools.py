@@ -35,10 +35,10 @@ class ToolMethods:
             return await _aperform(guard, tool, given, lambda final: base._arun(tool, **final))
 
         def run(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            return _perform(guard, tool, _validated(tool, args, kwargs), lambda final: base.run(tool, **final))
+            return _perform(guard, tool, _validate_args(tool, args, kwargs), lambda final: base.run(tool, **final))
 
         async def arun(tool: Any, *args: Any, **kwargs: Any) -> Any:
-            given = _validated(tool, args, kwargs)
+            given = _validate_args(tool, args, kwargs)
             return await _aperform(guard, tool, given, lambda final: base.arun(tool, **final))
 
         made = {"_run": _run, "_arun": _arun, "cache_function": property(lambda _: _no_cache)}
@@ -50,7 +50,7 @@ class ToolMethods:
 
 
 def _no_cache(_args: Any = None, _result: Any = None) -> bool:
-    """Keep no result: a cached one would answer a call that nobody judged, and a refusal would outlive its reason."""
+    """Keep no result: a cached one would answer a call that was not judged, and a refusal would outlive its reason."""
     return False
 
 
@@ -114,7 +114,7 @@ def _withheld(withheld: ResultWithheld) -> ToolFailure:
     return ToolFailure(message=f"{withheld.error.code}: {withheld.error}")
 
 
-def _validated(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _validate_args(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with defaults, as the function gets them."""
     made: dict[str, Any] = tool._validate_kwargs(_by_name(tool, args, kwargs))
     return made

@@ -46,7 +46,7 @@ def governed_model(base: Any) -> dict[str, Any]:
         responses = base.generate_content_async(self, llm_request, stream=stream)
         guard = EXPECTED.guard_of(llm_request)
         if guard is not None:
-            responses = _recorded(guard, llm_request, responses)
+            responses = _record_responses(guard, llm_request, responses)
         async with aclosing(responses):
             async for response in responses:
                 yield response
@@ -54,7 +54,7 @@ def governed_model(base: Any) -> dict[str, Any]:
     return {"generate_content_async": generate_content_async}
 
 
-async def _recorded(guard: Guard, request: LlmRequest, responses: Any) -> AsyncIterator[LlmResponse]:
+async def _record_responses(guard: Guard, request: LlmRequest, responses: Any) -> AsyncIterator[LlmResponse]:
     """Yield the *responses*, which begin only if the request is allowed, and record the answer that they make.
 
     A complete response is given on when the answer is recorded, since tools run as soon as it is given.

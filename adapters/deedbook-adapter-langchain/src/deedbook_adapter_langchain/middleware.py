@@ -35,14 +35,14 @@ class Governance(AgentMiddleware):
         except CallDenied as denied:
             return self._refuse(call, denied)
         try:
-            answer = handler(_permitted(request, permit))
+            answer = handler(_use_permitted_args(request, permit))
         except BaseException as problem:
             _record_exception(permit, problem)
             raise
         if _has_failed(answer):
             return _record_failure(permit, answer)
         try:
-            return _visible(answer, conversation.after(permit, _recorded(answer)))
+            return _visible(answer, conversation.after(permit, _ledger_value(answer)))
         except ResultWithheld as withheld:
             return _error(call, f"{withheld.error.code}: {withheld.error}")
 
@@ -55,14 +55,14 @@ class Governance(AgentMiddleware):
         except CallDenied as denied:
             return self._refuse(call, denied)
         try:
-            answer = await handler(_permitted(request, permit))
+            answer = await handler(_use_permitted_args(request, permit))
         except BaseException as problem:
             _record_exception(permit, problem)
             raise
         if _has_failed(answer):
             return _record_failure(permit, answer)
         try:
-            return _visible(answer, await conversation.aafter(permit, _recorded(answer)))
+            return _visible(answer, await conversation.aafter(permit, _ledger_value(answer)))
         except ResultWithheld as withheld:
             return _error(call, f"{withheld.error.code}: {withheld.error}")
 
@@ -111,7 +111,7 @@ class Governance(AgentMiddleware):
             interrupt({"approval": denied.approval, "reason": denied.reason, "tool": name})
 
 
-def _permitted(request: Any, permit: Permit) -> Any:
+def _use_permitted_args(request: Any, permit: Permit) -> Any:
     return request.override(tool_call={**request.tool_call, "args": permit.args})
 
 
@@ -130,7 +130,7 @@ def _record_failure(permit: Permit, answer: ToolMessage) -> ToolMessage:
     return answer
 
 
-def _recorded(answer: Any) -> Any:
+def _ledger_value(answer: Any) -> Any:
     """Return what the ledger gets: the content of a message, or the update of a ``Command``."""
     if isinstance(answer, ToolMessage):
         return answer.content
@@ -138,8 +138,8 @@ def _recorded(answer: Any) -> Any:
 
 
 def _visible(answer: Any, seen: Any) -> Any:
-    """Return the answer as the model may see it; *seen* differs from `_recorded` if a hook narrowed it."""
-    recorded = _recorded(answer)
+    """Return the answer as the model may see it; *seen* differs from `_ledger_value` if a hook narrowed it."""
+    recorded = _ledger_value(answer)
     if seen is recorded or seen == recorded:
         return answer
     if isinstance(answer, ToolMessage):

@@ -102,7 +102,7 @@ class Governance(RunHooks[Any]):
             if each.mcp_servers:
                 why = "it has MCP servers, whose tools are made while it runs; declare them under servers: in Deedbook"
                 raise _refusal(each.name, why)
-            each.tools = [self._governed(each.name, tool) for tool in each.tools]
+            each.tools = [self._govern_tool(each.name, tool) for tool in each.tools]
             each.hooks = self._governed_hooks(each)
 
     def _governed_hooks(self, agent: Agent[Any]) -> GovernedHooks:
@@ -112,7 +112,7 @@ class Governance(RunHooks[Any]):
             raise _refusal(agent.name, "it is governed by another guard")
         return agent.hooks
 
-    def _governed(self, agent: str, tool: Any) -> Any:
+    def _govern_tool(self, agent: str, tool: Any) -> Any:
         if not isinstance(tool, FunctionTool):
             if type(tool).__name__ in _HOSTED:
                 return tool

@@ -17,11 +17,11 @@ def read_tools(agent: Any) -> AgentTools:
     tools, unlisted = list[ToolDescription](), list[str]()
     for each in reachable_agents(agent):
         tools += (_describe(tool) for tool in each.tools if isinstance(tool, FunctionTool))
-        unlisted += _unlisted(each)
+        unlisted += _describe_unlisted(each)
     return AgentTools(tuple(tools), tuple(unlisted))
 
 
-def _unlisted(agent: Agent[Any]) -> Iterator[str]:
+def _describe_unlisted(agent: Agent[Any]) -> Iterator[str]:
     for tool in agent.tools:
         if not isinstance(tool, FunctionTool):
             yield f"agent {agent.name!r}: {type(tool).__name__} is no function tool"

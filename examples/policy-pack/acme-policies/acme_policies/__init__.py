@@ -1,1 +1,1 @@
-"""The house rules of Acme: data in a package that nobody imports."""
+"""The house rules of Acme: data in a package that is never imported."""

@@ -59,7 +59,7 @@ class ApprovalRules:
             self._called_under.add(above)
             yield from self._check_call(kind, self._granted[above], payload)
         elif kind in _CALL_MEMBERS and above in self._requests:
-            yield "a call under a request that nobody has granted"
+            yield "a call under a request that was not granted"
 
     def _check_any_answer(self, kind: str, span: bytes, above: bytes, payload: Any) -> Iterator[str]:
         if above in self._settled:
@@ -81,7 +81,7 @@ class ApprovalRules:
                 yield "a second call under one approval"
             self._called_under.add(above)
         elif kind in _CALL_MEMBERS and (above in self._requests or above in self._lost):
-            yield "a call under a request that nobody has granted"
+            yield "a call under a request that was not granted"
 
     def notes(self) -> Iterator[str]:
         """Yield what could not be checked."""

@@ -141,13 +141,13 @@ class _CallReader:
             "skill.complete": self._skill_end,
             "agent.transition": self._role,
             "run.branch": self._branch,
-            "tool.denied": self._denied,
-            "approval.resumed": self._resumed,
-            "approval.requested": self._requested,
-            "approval.granted": self._granted,
+            "tool.denied": self._read_denied,
+            "approval.resumed": self._read_resumed,
+            "approval.requested": self._read_requested,
+            "approval.granted": self._read_granted,
             "task.started": self._follow_cause,
             "action.received": self._follow_cause,
-            "approval.deferred": self._deferred,
+            "approval.deferred": self._read_deferred,
             "hook.fired": self._hooks,
             "policy.check": self._policies,
             **dict.fromkeys(_INTENTS, self._intent),
@@ -256,10 +256,10 @@ class _CallReader:
 
     # --- approvals ---------------------------------------------------------------------------------------------------
 
-    def _resumed(self, line: bytes, _comma: int, end: int) -> None:
+    def _read_resumed(self, line: bytes, _comma: int, end: int) -> None:
         self.positions.resume(_header(line, end)[2])
 
-    def _requested(self, line: bytes, comma: int, end: int) -> None:
+    def _read_requested(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
         try:
             payload = self._payload(line, who)
@@ -270,7 +270,7 @@ class _CallReader:
         fired, checked = self._take_gate_records(who[3])
         self.requests.add(who[2], Request(_timestamp(line, comma), who[3], payload, fired, checked, self.session))
 
-    def _granted(self, line: bytes, _comma: int, end: int) -> None:
+    def _read_granted(self, line: bytes, _comma: int, end: int) -> None:
         who = _header(line, end)
         self.positions.follow(who[2], self.positions.find(who[3]))
         self.requests.grant(who[3], who[2])
@@ -283,7 +283,7 @@ class _CallReader:
         who = _header(line, end)
         self.positions.follow(who[2], self.positions.find(who[3]))
 
-    def _deferred(self, line: bytes, comma: int, end: int) -> None:
+    def _read_deferred(self, line: bytes, comma: int, end: int) -> None:
         who = _header(line, end)
         self.positions.follow(who[2], self.positions.find(who[3]))
         fired, checked = self._take_gate_records(who[3])
@@ -372,7 +372,7 @@ class _CallReader:
             return payload[len(b'{"ability":,"request":') - 1 + tail : -1]
         return encode(args)
 
-    def _denied(self, line: bytes, comma: int, end: int) -> RecordedCall:
+    def _read_denied(self, line: bytes, comma: int, end: int) -> RecordedCall:
         who = _header(line, end)
         payload = line[who.end() : -1]
         members = decode(payload)

@@ -51,7 +51,7 @@ def recheck(ledger: Path, charters: CharterSource) -> Decisions:
         bindings = _find_charter(file, str(ledger), folder, charters)
         file.seek(0)
         if not isinstance(bindings, Bindings):
-            return _unchecked(bindings, sum(1 for _ in read_calls(file, str(ledger), folder)))
+            return _report_unchecked(bindings, sum(1 for _ in read_calls(file, str(ledger), folder)))
         check = _SessionCheck(charters)
         for decision in read_decisions(file, str(ledger), folder, bindings.reads or _later_facts(file)):
             check.check(decision)
@@ -78,7 +78,7 @@ def _find_charter(
     return charters(digest) if isinstance(digest, str) else _NAMELESS
 
 
-def _unchecked(why: InvalidCharter | str, calls: int) -> Decisions:
+def _report_unchecked(why: InvalidCharter | str, calls: int) -> Decisions:
     if isinstance(why, str):
         return Decisions(calls=calls, unknown={why: calls}, unchecked=why)
     return Decisions(calls=calls, failures=(Failure(1, "charter", _COMPILED, excerpt(why.why)),))

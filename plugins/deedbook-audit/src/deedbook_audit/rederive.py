@@ -20,7 +20,7 @@ from deedbook.policy.callers import (
     OVER,
     allowed_within,
     as_role,
-    narrowed,
+    narrow_caller,
     requested_limits,
     restore_caller,
     session_caller,
@@ -188,7 +188,7 @@ class Rejudger:
         above = self._build_caller(call, flow.parent or flow)
         above = above if skill is None else with_skill(above, skill)
         inner = as_role(above, role, self.bindings) if role else under_flow(above, self.bindings, flow.name)
-        return attrs.evolve(narrowed(inner, allowed), limits=(*inner.limits, *limits))
+        return attrs.evolve(narrow_caller(inner, allowed), limits=(*inner.limits, *limits))
 
     def _build_requester(self, call: RecordedCall | RecordedSubject, request: Object) -> Caller:
         """Return the caller of a call that another session parked."""

@@ -13,8 +13,8 @@ MOST_LISTED: Final = 100
 """How many sessions with gaps, or without events, are listed; the rest are counted."""
 
 UNWITNESSED: Final = (
-    "unwitnessed: nobody else holds a checkpoint of this ledger; "
-    "whoever can write the file could have cut its end or written it anew"
+    "unwitnessed: no other party holds a checkpoint of this ledger; "
+    "anyone with write access could have cut its end or rewritten it"
 )
 
 UNHASHED: Final = (
@@ -172,7 +172,7 @@ def _part(name: str, part: Part, good: str) -> Iterator[str]:
         return
     lines = pluralise(part.checked, "line")
     yield f"{name}: {lines} checked, {pluralise(failed, 'failure')}" if failed else f"{name}: {lines} {good}"
-    yield from _failed(part)
+    yield from _describe_failures(part)
 
 
 def _decisions(told: Decisions) -> Iterator[str]:
@@ -186,14 +186,14 @@ def _decisions(told: Decisions) -> Iterator[str]:
     more += f", {pluralise(failed, 'failure')}" if failed else ""
     more += f", {unknown} not" if unknown else ""
     yield f"decisions: {told.same} of {pluralise(told.calls, 'call')} judged again and the same{more}"
-    yield from _failed(told)
+    yield from _describe_failures(told)
     for who, calls in sorted(told.recorded.items()):
         yield plain(f"  {pluralise(calls, 'call')}: taken from the record what {who} answered")
     for why, calls in sorted(told.unknown.items()):
         yield plain(f"  {pluralise(calls, 'call')}: {why}")
 
 
-def _failed(part: Part | Decisions) -> Iterator[str]:
+def _describe_failures(part: Part | Decisions) -> Iterator[str]:
     """Yield the described failures, and the number of further ones of each check."""
     yield from (f"  {failure}" for failure in part.failures)
     if part.more:

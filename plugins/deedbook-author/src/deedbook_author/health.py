@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
 from deedbook.charter.store import Store
 from deedbook.continuation.resume import has_open_run
+from deedbook.contract import HandlerSpec
 from deedbook.contract.features import Check, first_faults
 from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
@@ -34,7 +36,7 @@ from deedbook.maintenance.liveness import SESSIONS
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
-from deedbook.plugins.plugins import Catalogue, Offer, known_owners
+from deedbook.plugins.plugins import Catalogue, Offer, known_owners, load
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.policy.callers import route_data
 from deedbook.policy.charter import Charter
@@ -62,7 +64,7 @@ _OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedb
 def examine(root: Path | None, catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[Check]:
     """Yield every check once; *root* is the workspace's folder, if there is one, and *read* reads the workspace."""
     yield from _interpreter()
-    yield from _installed(catalogue)
+    yield from _check_installed(catalogue)
     if root is None:
         yield Check("workspace", "note", "none here or above", "deedbook init")
     else:
@@ -110,7 +112,7 @@ def _yaml() -> Check:
     return Check("yaml", "ok", "read with the C parser")
 
 
-def _installed(catalogue: Catalogue) -> Iterator[Check]:
+def _check_installed(catalogue: Catalogue) -> Iterator[Check]:
     owners = sorted({f"{offer.distribution} {offer.version}" for offer in catalogue.offers.values()})
     yield Check("plugins", "ok", f"{len(catalogue.offers)}, from {len(owners)} distributions: {', '.join(owners)}")
     for (kind, name), rivals in catalogue.clashes.items():
@@ -137,7 +139,8 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield from (Check("workspace", "fault", str(each), _remedy(each)) for each in problem.errors)
         return
     yield Check("workspace", "ok", f"{workspace.root}, profile {workspace.profile}, {workspace.enforcement}")
-    yield from _bound(workspace, charter, catalogue)
+    yield from _check_binding(workspace, charter, catalogue)
+    yield from _check_requirements(charter, catalogue)
     yield from _inline(charter)
     for why in charter.set_aside:
         yield Check("skill", "note", f"set aside: {why}", "correct it; `deedbook skills lint` names every one")
@@ -148,9 +151,9 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
     yield from _unanswerable(charter)
     yield _lock(workspace, charter, catalogue)
     yield from _in_force(workspace)
-    yield from _interrupted(workspace.state)
-    yield from first_faults(list(_lost(workspace.state)))
-    yield from _contributed(workspace, catalogue)
+    yield from _find_interrupted(workspace.state)
+    yield from first_faults(list(_find_lost(workspace.state)))
+    yield from _check_features(workspace, catalogue)
     yield from _disk(workspace.state)
 
 
@@ -166,7 +169,7 @@ def _named_offers(workspace: Workspace, catalogue: Catalogue) -> list[Offer]:
     return [offer for offer in offers if offer]
 
 
-def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iterator[Check]:
+def _check_binding(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iterator[Check]:
     """Construct every plugin that the workspace uses, then discard them."""
     site = Site.of(workspace)
     try:
@@ -187,6 +190,23 @@ def _bound(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Iter
         yield from (Check("binding", "fault", str(each), _remedy(each)) for each in problem.errors)
     else:
         yield Check("binding", "ok", f"{len(charter.document['plugins'])} plugins load and take their settings")
+
+
+def _check_requirements(charter: Charter, catalogue: Catalogue) -> Iterator[Check]:
+    """Report the modules that a handler imports at its first call, and that are not installed; imports none of them."""
+    for kind, name in (key.split("/", 1) for key in charter.document["plugins"]):
+        offer = catalogue.get(kind, name)
+        spec = load(offer).spec if offer and kind in ("tool", "provider", "flow") else None
+        for module, fix in spec.requires.items() if isinstance(spec, HandlerSpec) else ():
+            if not _is_installed(module):
+                yield Check("requires", "fault", f"{kind} {name!r} needs the module {module}: not installed", fix)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent package is missing, or is no package
+        return False
 
 
 def _inline(charter: Charter) -> Iterator[Check]:
@@ -236,7 +256,7 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
             "lock", "fault" if wanted else "ok", f"{mode}; nothing is pinned", "deedbook lock" if wanted else ""
         )
     differing = [*pins.refuse_sources(workspace.digests, profile=pins.profile, kernel=pins.kernel)]
-    differing += _repacked(pins, charter, catalogue)
+    differing += _find_unpinned(pins, charter, catalogue)
     if not differing:
         return Check("lock", "ok", f"{mode}; {LOCK} pins these sources and plugins")
     said = f"{mode}; {'; '.join(dict.fromkeys(each.message for each in differing))}"
@@ -272,7 +292,7 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
         yield Check("charter", "ok", f"charter {digest[:12]} is in force")
 
 
-def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:
+def _find_unpinned(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:
     """Yield an error for each plugin in use whose code is not pinned."""
     for key in charter.document["plugins"]:
         kind, _, name = key.partition("/")
@@ -282,7 +302,7 @@ def _repacked(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[Do
             yield refused
 
 
-def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
+def _check_features(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
     """Yield the checks of installed features, and a note for each first-party feature that is not installed."""
     for name, owner in known_owners("doctor").items():
         if catalogue.get(FEATURE, name) is None:
@@ -296,7 +316,7 @@ def _contributed(workspace: Workspace, catalogue: Catalogue) -> Iterator[Check]:
             yield Check(name, "fault", f"cannot be checked: {describe(problem)}", "pip install --force-reinstall it")
 
 
-def _lost(state: Path) -> Iterator[Check]:
+def _find_lost(state: Path) -> Iterator[Check]:
     """Yield the sessions that lack events which the workspace ledger recorded."""
     heads: dict[str, list[Head]] = {}
     try:
@@ -309,7 +329,7 @@ def _lost(state: Path) -> Iterator[Check]:
         yield from (Check("ledger", "fault", str(gap), f"deedbook verify {gap.session}") for gap in found)
 
 
-def _interrupted(state: Path) -> Iterator[Check]:
+def _find_interrupted(state: Path) -> Iterator[Check]:
     """Yield the sessions without an end that no process writes, except those reported for a torn end.
 
     A session whose run can be resumed is reported with the command for that.

@@ -26,8 +26,8 @@ def pack_effect(document: Entry, pack: PackSource) -> Difference:
         for section in _SECTIONS
     }
     found = compare({**document, **without}, document)
-    lifted = [why for name in own["policies"] for why in _lifted(name, document["policies"][name])]
-    refused = [why for name in own["policies"] for why in _refused(name, document["policies"][name])]
+    lifted = [why for name in own["policies"] for why in _list_loosened(name, document["policies"][name])]
+    refused = [why for name in own["policies"] for why in _list_refused(name, document["policies"][name])]
     return attrs.evolve(found, looser=(*found.looser, *lifted), other=(*found.other, *refused))
 
 
@@ -41,14 +41,14 @@ def _place(entry: Entry) -> str:
     return str(entry.get("place") or entry.get("source", ""))
 
 
-def _lifted(name: str, entry: Entry) -> Iterator[str]:
+def _list_loosened(name: str, entry: Entry) -> Iterator[str]:
     """Yield what a policy may loosen, of the tags and kinds that it names."""
     for what in _list_tags_and_kinds(entry):
         if what in entry["loosens"]:
             yield f"policy {name} may {_describe(what)}"
 
 
-def _refused(name: str, entry: Entry) -> Iterator[str]:
+def _list_refused(name: str, entry: Entry) -> Iterator[str]:
     """Yield what a policy names and may not loosen."""
     for what in _list_tags_and_kinds(entry):
         if what not in entry["loosens"]:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from deedbook.charter.policies import PolicyNote, Targets, lint_policies
+from deedbook.charter.policies import Targets, lint_policies
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.plugins.policy_kinds import Kinds
-from deedbook.policy.fitting import facts_of, fittings, judges_calls
+from deedbook.policy.fitting import PolicyNote, facts_of, fittings, judges_calls
 from deedbook.policy.kinds import KINDS
 from deedbook.policy.match import AbilityFacts
 from deedbook.workspace.declarations import PolicySource

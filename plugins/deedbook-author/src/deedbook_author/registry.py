@@ -22,6 +22,7 @@ from deedbook.workspace.workspace import survey_workspace
 from deedbook_author.policy_coverage import find_unguarded, find_unmatched, lint_own_policies
 
 from .findings import Finding, compile_surveyed
+from .flow_notes import note_flows
 
 _SHORTEST: Final = 8
 
@@ -116,6 +117,7 @@ def _notes(
     if charter is None or workspace is None:
         return
     yield from (Finding.note(place, message) for place, message in find_missing_programs(sources))
+    yield from (Finding.note(place, message) for place, message in note_flows(charter.document, sources))
     for name in find_unguarded(charter.document):
         place = workspace.abilities[name].origin.place("", key=True)
         why = "no policy fits it: it is allowed where its scope, schema and hooks allow it"

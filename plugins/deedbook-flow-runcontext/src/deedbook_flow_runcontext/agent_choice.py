@@ -22,7 +22,7 @@ _WORDS: Final = re.compile(r"[^\W_]+")
 
 @attrs.frozen
 class AgentQuery:
-    """What is wanted of an agent: all of the *capabilities*, and a *domain*; empty ones exclude nobody."""
+    """What is wanted of an agent: all of the *capabilities*, and a *domain*; empty ones exclude no agent."""
 
     capabilities: tuple[str, ...] = ()
     domain: str = ""

@@ -93,7 +93,7 @@ class SessionBundle:
         )
         if len(raw) > MAX_BUNDLE:
             why = f"session {self.session} needs a bundle of {len(raw)} bytes; at most {MAX_BUNDLE} are read"
-            raise _refused(why)
+            raise _refusal(why)
         return raw
 
 
@@ -130,15 +130,15 @@ def parse_bundle(raw: bytes, place: str) -> SessionBundle:
             raise
         raise LedgerError(fault("BUNDLE_REFUSED", str(problem.error.message), place=place)) from None
     except (DeedbookError, ValueError, RecursionError) as problem:
-        raise _refused(f"not a bundle: {problem}", place) from None
+        raise _refusal(f"not a bundle: {problem}", place) from None
 
 
 def _parse(raw: bytes, place: str) -> SessionBundle:
     stated = load(raw)
     if not isinstance(stated, dict) or stated.get("schema_version") != VERSION:
-        raise _refused("not a bundle of version v3; save it again with this version", place)
+        raise _refusal("not a bundle of version v3; save it again with this version", place)
     if stated.keys() != _MEMBERS or encode(stated, _DEPTH, _NODES) != raw:
-        raise _refused("the bundle is not as it was saved: members, or their form, were changed", place)
+        raise _refusal("the bundle is not as it was saved: members, or their form, were changed", place)
     texts = _texts(stated["events"], place)
     ledger = "".join(f"{text}\n" for text in texts).encode()
     lines = list(_check_lines(ledger, place))
@@ -151,21 +151,21 @@ def _parse(raw: bytes, place: str) -> SessionBundle:
     )  # fmt: skip
     if found.encode() != raw:
         why = "the bundle differs from its own events: its context, session, head or digests were changed"
-        raise _refused(why, place)
+        raise _refusal(why, place)
     return found
 
 
 def _texts(events: Any, place: str) -> list[str]:
     if not isinstance(events, list) or not events or not all(isinstance(each, str) for each in events):
-        raise _refused("the bundle has no events", place)
+        raise _refusal("the bundle has no events", place)
     if any("\n" in each for each in events):
-        raise _refused("an event of the bundle is more than one line", place)
+        raise _refusal("an event of the bundle is more than one line", place)
     return events
 
 
 def _require(context: RunContext | None, place: str) -> RunContext:
     if context is None:
-        raise _refused("no event of the bundle begins its run", place)
+        raise _refusal("no event of the bundle begins its run", place)
     return context
 
 
@@ -173,14 +173,14 @@ def _parse_sealed(sealed: Any, events: Sequence[Event], place: str) -> dict[str,
     named = {name for event in events for name in digests_in(event.payload)}
     found: dict[str, bytes] = {}
     if not isinstance(sealed, dict):
-        raise _refused("the sealed values of the bundle are no object", place)
+        raise _refusal("the sealed values of the bundle are no object", place)
     for name, text in sealed.items():
         try:
             found[name] = base64.b64decode(text, validate=True)
         except (binascii.Error, TypeError, ValueError):
-            raise _refused("a sealed value of the bundle is not in Base64", place) from None
+            raise _refusal("a sealed value of the bundle is not in Base64", place) from None
         if name not in named or digest(found[name]) != name:
-            raise _refused(f"the sealed value {name[:64]!r} is not one of its events, or was changed", place)
+            raise _refusal(f"the sealed value {name[:64]!r} is not one of its events, or was changed", place)
     return found
 
 
@@ -208,5 +208,5 @@ def read_bytes(path: Path) -> bytes:
         return folder.read(path.name, limit=MAX_BUNDLE)
 
 
-def _refused(why: str, place: str | None = None) -> LedgerError:
+def _refusal(why: str, place: str | None = None) -> LedgerError:
     return LedgerError(fault("BUNDLE_REFUSED", why, place=place))

@@ -72,9 +72,10 @@ class ContextView:
             yield "attempts", str(context.attempts)
         yield from self._artifact_rows("report", "verification")
         yield from self._history_rows()
-        if context.reason is not None and context.state in ("FAILED", "HALTED"):
+        waits = self._waits_for()
+        if context.reason is not None and waits is None:
             yield "reason", _show(context.reason)
-        if (waits := self._waits_for()) is not None:
+        if waits is not None:
             yield "waits for", _show(waits["reason"])
             if waits["approval"]:
                 yield "approval", _show(waits["approval"])
@@ -161,10 +162,10 @@ class ContextView:
                     yield {"check": str(finding.get("check")), "message": finding.get("message")}
 
     def _waits_for(self) -> dict[str, Any] | None:
-        """Return the reason and the approval that the run waits for."""
+        """Return the reason and the approval that the run waits for; ``None`` if nothing goes on with it."""
         last = next((event for event in reversed(self.events) if event.type.startswith("session.")), None)
         suspended = last.payload if last is not None and last.type == "session.suspended" else {}
-        if self.context.state == "NEEDS_HUMAN":
+        if self.context.state == "NEEDS_HUMAN" and (last is None or last.type != "session.end"):
             return {"reason": self.context.reason, "approval": suspended.get("approval")}
         if suspended and self.context.state in LIVE:
             return {"reason": f"{suspended.get('reason')}; deedbook resume goes on with it", "approval": None}

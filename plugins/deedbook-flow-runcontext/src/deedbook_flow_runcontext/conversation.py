@@ -19,10 +19,11 @@ TURNS_SPENT: Final = "TURNS_SPENT"
 _ENDS_WORK: Final = frozenset({"APPROVAL_REFUSED", "NEEDS_HUMAN", "CANCELLED", "LEDGER_BROKEN"})
 """Failures that a role is not told: it could do nothing about them."""
 _LONGEST: Final = 2000
-_NO_MESSAGE: Final = {
-    "max_tokens": "the answer was cut off at the model's limit of tokens",
+NO_MESSAGE: Final[Mapping[str, str]] = {
+    "max_tokens": "the answer was cut off at the limit of tokens (max_output_tokens, or the model's own)",
     "safety": "the model refused to answer",
 }
+"""What an answer that ended for this reason is; its text does not count, whatever it says."""
 
 
 LIMIT_SETTINGS: Final[Mapping[str, Any]] = {
@@ -94,14 +95,15 @@ class Conversation:
     ) -> dict[str, Any]:
         """Return the role's message, which fits *schema*; *versions* has other schemas by ``schema_version``.
 
-        *check* returns what else is wrong with a message; empty if nothing is. A malformed message is told to the role,
-        which may answer again, at most `Limits.max_malformed` times. Raises `Failed`: ``MALFORMED_AGENT_MESSAGE`` after
-        that, `TURNS_SPENT`, or the failure of the model or the door.
+        *check* returns what else is wrong with a message; empty if nothing is. A malformed message, such as a call
+        whose arguments are no JSON, is told to the role, which may answer again, at most `Limits.max_malformed` times.
+        Raises `Failed`: ``MALFORMED_AGENT_MESSAGE`` after that, `TURNS_SPENT`, or the failure of the model or the door.
         """
         patience = self._limits.max_malformed
         while True:
-            response = self._settle(schema)
+            response = None
             try:
+                response = self._settle(schema)
                 return self._message(versions.get(_version(response), schema), response, check)
             except Failed as failure:
                 if failure.code != MALFORMED or patience < 1:
@@ -179,7 +181,10 @@ class Conversation:
         try:
             message = self.agent.message(schema, response)
         except Failed as failure:
-            raise _explained(failure, response) from None
+            raise _explain_failure(failure, response) from None
+        if why := NO_MESSAGE.get(response["finish_reason"]):
+            self._find("finish_reason", why, schema=schema)
+            raise Failed(MALFORMED, f"{why}; its text does not count")
         if self._acts:
             self._check_calls(message.get("tool_calls_made", []))
         wrong = check(message) if check else ""
@@ -204,10 +209,15 @@ class Conversation:
             found = {"check": check, "level": "error", "message": message[:_LONGEST], "role": self.agent.role}
             self._context.add_finding({**found, **more})
 
-    def _object(self, response: Object, schema: str, failure: Failed) -> None:
-        """Tell the role what is wrong, with the hand-off: the last user message always has the whole task."""
-        self._say("assistant", response["text"])
-        violation = f"your last message was refused; it has to be one JSON object that fits {schema}: {failure}"
+    def _object(self, response: Object | None, schema: str, failure: Failed) -> None:
+        """Tell the role what is wrong, with the hand-off: the last user message always has the whole task.
+
+        There is no *response* if its calls could not be read.
+        """
+        if response is not None and response["text"]:
+            self._say("assistant", response["text"])
+        form = f"; it has to be one JSON object that fits {schema}" if response is not None else ""
+        violation = f"your last message was refused{form}: {failure}"
         self._say("user", _compact({**self._handoff, "violation": violation}))
 
     def _say(self, role: str, content: str, **more: Any) -> None:
@@ -236,9 +246,9 @@ def _version(response: Object) -> str:
     return str(message.get("schema_version", "")) if isinstance(message, dict) else ""
 
 
-def _explained(failure: Failed, response: Object) -> Failed:
+def _explain_failure(failure: Failed, response: Object) -> Failed:
     """Return *failure* with the reason for an incomplete message, if the model states one."""
-    why = _NO_MESSAGE.get(response["finish_reason"])
+    why = NO_MESSAGE.get(response["finish_reason"])
     return Failed(failure.code, f"{why}: {failure}", retryable=failure.retryable) if why else failure
 
 

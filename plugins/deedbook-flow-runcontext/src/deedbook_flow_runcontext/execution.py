@@ -16,13 +16,12 @@ from deedbook import Failed, Json, Object, Run
 from deedbook.contract import Branch
 from deedbook.contract.pointers import find_value
 
-from .plans import APPROVAL_GATE, RISKS, AbilityFacts, is_approval, iterate_dependencies
+from .approval import APPROVAL_MISSING, call_approval
+from .plans import RISKS, AbilityFacts, is_approval, iterate_dependencies
 from .step_graph import StepGraph
 
 NOTE: Final = "plan_step"
 """The type of the entry in the execution log that says how a step ended."""
-APPROVAL_MISSING: Final = "APPROVAL_MISSING"
-"""The code of a step that a person must approve, in a run without an ability to ask for that."""
 INPUT_MISSING: Final = "INPUT_MISSING"
 """The code of a step whose input is not in the result of the earlier step."""
 
@@ -112,7 +111,7 @@ class PlanExecution:
     def _execute_group(self, group: Sequence[Object]) -> Iterator[StepOutcome]:
         prepared = {step["id"]: prepare_step(step, self.outcomes) for step in group}
         branches = {
-            step["id"]: Branch(step["id"], partial(self._perform, step, made), self._allowed(step))
+            step["id"]: Branch(step["id"], partial(self._perform, step, made), self._list_allowed(step))
             for step in group
             if isinstance(made := prepared[step["id"]], Mapping)
         }
@@ -122,7 +121,7 @@ class PlanExecution:
         for name, made in prepared.items():
             yield made if isinstance(made, StepOutcome) else ended[name]
 
-    def _allowed(self, step: Object) -> frozenset[str]:
+    def _list_allowed(self, step: Object) -> frozenset[str]:
         own = {step["ability"]} if "ability" in step else self.worker.allowed(step)
         return frozenset({*own, *({self.approval} if self.approval else ())})
 
@@ -154,14 +153,10 @@ class PlanExecution:
             asked -= {*RISKS}  # every call of the worker is judged by itself
         if not asked:
             return
-        gate = self.abilities.get(self.approval or "")
-        if self.approval is None or gate is None or APPROVAL_GATE not in gate.tags:
-            why = f'step "{step["id"]}" is tagged {", ".join(sorted(asked))}, and no ability asks a person about steps'
-            more = f"name one with the tag {APPROVAL_GATE}, in scope, in the setting approval of the flow"
-            raise Failed(APPROVAL_MISSING, f"{why}; {more}")
         work = {"ability": step["ability"], "args": dict(inputs)} if "ability" in step else {}
         told = {"step": step["id"], "description": step["description"], "tags": sorted(asked), **work}
-        run.call(self.approval, told)
+        why = f'step "{step["id"]}" is tagged {", ".join(sorted(asked))}'
+        call_approval(run, self.approval, self.abilities.get(self.approval or ""), told, why)
 
     def _is_unknown(self, step: Object, failure: Failed) -> bool:
         facts = self.abilities.get(step.get("ability", ""))

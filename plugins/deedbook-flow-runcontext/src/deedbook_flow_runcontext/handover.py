@@ -85,7 +85,7 @@ def receive(kernel: Kernel, bundle: SessionBundle, by: str) -> None:
             f"the bundle was saved without handing session {bundle.session} over, so it can go on where it is. Save "
             f"it there again: deedbook context save {bundle.session} BUNDLE --hand-over"
         )
-        raise _refused(why)
+        raise _refusal(why)
     with session_start_lock(kernel.state), kernel.state.sub(f"sessions/{bundle.session}", create=True) as folder:
         _place(folder, bundle)
     _record(kernel.ledger, bundle, by)
@@ -97,7 +97,7 @@ def _place(folder: Folder, bundle: SessionBundle) -> None:
     with suppress(FileNotFoundError):
         here = read_ledger(folder)
     if not bundle.raw.startswith(here):
-        raise _refused(f"session {bundle.session} is in this state folder, with another record than the bundle has")
+        raise _refusal(f"session {bundle.session} is in this state folder, with another record than the bundle has")
     if here == bundle.raw:
         return
     for name, data in bundle.sealed.items():
@@ -108,7 +108,7 @@ def _place(folder: Folder, bundle: SessionBundle) -> None:
     ledger = Ledger.reopen(folder)  # for its lock
     try:
         if find_handover(list(read(Path(folder.path)))) is None:
-            raise _refused(f"session {bundle.session} is in this state folder, and was not handed over")
+            raise _refusal(f"session {bundle.session} is in this state folder, and was not handed over")
         folder.replace(LEDGER_FILE, bundle.raw, expected=digest(here))
     finally:
         ledger.close()
@@ -134,7 +134,7 @@ def _refuse_unknown_charters(kernel: Kernel, bundle: SessionBundle) -> None:
             f"session {bundle.session} ran under charter {unknown[0]}, which this workspace has never had; in force is "
             f"{kernel.bindings.charter.digest}. Load it into a workspace with the same sources and plugins"
         )
-        raise _refused(why)
+        raise _refusal(why)
 
 
 def _refuse_other_principal(kernel: Kernel, bundle: SessionBundle) -> None:
@@ -143,9 +143,9 @@ def _refuse_other_principal(kernel: Kernel, bundle: SessionBundle) -> None:
         stated = principal_of(bundle.events[0].payload["principal"])
         known = LOCAL if stated.id == LOCAL.id else kernel.principal(stated.id, via=stated.via)
     except (BindingError, KeyError, TypeError, AttributeError) as problem:
-        raise _refused(f"the principal of session {bundle.session} is not one of this workspace: {problem}") from None
+        raise _refusal(f"the principal of session {bundle.session} is not one of this workspace: {problem}") from None
     if (stated.roles, stated.on_behalf_of) != (known.roles, known.on_behalf_of):
-        raise _refused(f"the principal {stated.id} of session {bundle.session} has other roles in this workspace")
+        raise _refusal(f"the principal {stated.id} of session {bundle.session} has other roles in this workspace")
 
 
 def _refuse_received(state: Path, session: str, events: Sequence[Event]) -> None:
@@ -158,5 +158,5 @@ def _refuse_received(state: Path, session: str, events: Sequence[Event]) -> None
     raise LedgerError(fault("RESUME_REFUSED", why))
 
 
-def _refused(why: str) -> LedgerError:
+def _refusal(why: str) -> LedgerError:
     return LedgerError(fault("BUNDLE_REFUSED", why))

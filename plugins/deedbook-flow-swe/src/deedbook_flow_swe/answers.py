@@ -76,7 +76,7 @@ class Answers:
 
     def _choose(self, known: list[PlayedAnswer], request: Object) -> PlayedAnswer:
         role = request.get("role")
-        said = _said(request)
+        said = _join_messages(request)
         fitting = sorted((each for each in known if each.fits(role, said)), key=lambda each: -len(each.when))
         if not fitting:
             names = ", ".join(each.path for each in known if each.role == role) or "none"
@@ -132,5 +132,5 @@ def _find_fault(value: Any) -> str:
     return ""
 
 
-def _said(request: Object) -> str:
+def _join_messages(request: Object) -> str:
     return "\n".join(message["content"] for message in request["messages"])

@@ -1,5 +1,6 @@
 """The assignment of a phase: what the prompt says about the objective, the outputs, the rules and the limits; pure."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -9,7 +10,9 @@ from deedbook.contract.pointers import follow_reference
 from .contract import TASK, UNIT, Contract, Output, fill, find_placeholders
 from .definition import Definition
 
-_DEEPEST: Final = 4
+_DEEPEST: Final = 7
+_LONGEST_PATTERN: Final = 24
+_NUMBERED: Final = re.compile(r"([A-Za-z]+-)\[0-9\]\{3\}")
 _LONGEST_ENUM: Final = 12
 
 
@@ -83,10 +86,29 @@ def _outline_type(schema: Mapping[str, Any], root: Object, depth: int) -> str:
             f"{name}{'' if name in needed else '?'}: {_outline(inner, root, depth + 1)}"
             for name, inner in schema.get("properties", {}).items()
         )
-        return f"{{{', '.join(members)}}}"
+        return f"{{{', '.join([*members, *_outline_rest(schema, root, depth)])}}}"
     if kind == "array":
         return f"[{_outline(schema.get('items'), root, depth + 1)}]"
+    if kind == "string":
+        return _outline_text(str(schema.get("pattern", "")))
     named = {"string": "text", "null": "null"}
     if isinstance(kind, list):
         return "|".join(named.get(str(each), str(each)) for each in kind)
     return named.get(str(kind), str(kind or "any"))
+
+
+def _outline_rest(schema: Mapping[str, Any], root: Object, depth: int) -> Iterator[str]:
+    """Yield the shape of members of any name."""
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        names = schema.get("propertyNames", {})
+        name = _outline_text(str(names.get("pattern", ""))) if isinstance(names, Mapping) else "text"
+        yield f"{name}: {_outline(schema['additionalProperties'], root, depth + 1)}, …"
+
+
+def _outline_text(pattern: str) -> str:
+    """Return the first number of numbered ids, such as ``AC-001``, a short pattern as it is, otherwise ``text``."""
+    inner = pattern.removeprefix("^").removesuffix("$")
+    numbered = _NUMBERED.fullmatch(inner)
+    if numbered:
+        return f"{numbered[1]}001"
+    return f"/{inner}/" if 0 < len(inner) <= _LONGEST_PATTERN else "text"

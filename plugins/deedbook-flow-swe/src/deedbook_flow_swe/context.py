@@ -1,9 +1,10 @@
 """The prompt of a phase, made anew from the files that its contract names; pure.
 
-The order of the parts is fixed: the assignment, the persona, the unit, the shown inputs in the contract's order, what
-the runner adds, the skills by name of file, then the other files of the scope in the order of ``include`` and by path.
-Skills and other files are optional. If the prompt is over its budget, optional parts are left out from the end of this
-order. If it is still over its budget without them, the phase cannot begin.
+The order of the parts is fixed: the assignment, the persona, the unit with its criteria, the shown inputs in the
+contract's order, the results of the commands that ran before, what else the runner adds, the skills by name of file,
+then the other files of the scope in the order of ``include`` and by path. Skills and other files are optional: in this
+order, each is kept if there is room for it. If the prompt is over its budget without any of them, the phase cannot
+begin.
 
 The persona is no part of the text: the kernel gives it to the model as the instructions of the role. It counts.
 """
@@ -22,9 +23,10 @@ from deedbook.policy.conditions import glob_test
 from deedbook.workspace.documents import parse_front_matter, parse_yaml
 
 from .assignment import describe_assignment
-from .contract import Contract, Input, fill
+from .contract import BEFORE, Contract, Input, fill
 from .definition import AgentSkill, Definition
 from .globs import whole_glob
+from .shown import RunnerFiles
 
 Counter: TypeAlias = Callable[[str], TokenCount]
 """Counts the tokens of a text, by the provider or by an estimate."""
@@ -50,7 +52,7 @@ class ContextFile:
 
 @attrs.frozen(kw_only=True)
 class Part:
-    """A part of a prompt. *digest* is the SHA-256 of its content, *tokens* an estimate."""
+    """A part of a prompt. *digest* is the SHA-256 of the whole file or text, *tokens* an estimate of what is shown."""
 
     kind: Kind
     path: str
@@ -113,15 +115,24 @@ def list_paths(contract: Contract, values: Mapping[str, str]) -> tuple[tuple[str
 class PhaseWork:
     """What a prompt is made for: *values* replace placeholders, *tags* are those of the task, *unit* is its unit.
 
-    *added* are files that the runner adds, such as the signal that the phase has to mend, or the code of a unit; they
-    are required. *persona* is the text that the kernel gives to the model.
+    *units*, *criteria* and *request* are those of the task, as far as they are known. *added* are files that the runner
+    adds, such as the signal that the phase has to mend, or the code of a unit; they are required. *persona* is the text
+    that the kernel gives to the model.
     """
 
     values: Mapping[str, str]
     tags: frozenset[str] = frozenset()
     unit: Object | None = None
+    units: Sequence[Object] = ()
+    criteria: Sequence[Object] = ()
     added: tuple[ContextFile, ...] = ()
     persona: str = ""
+    request: str = ""
+
+    def budget(self, contract: Contract) -> int:
+        """Return the budget of the prompt."""
+        units = self.units if self.unit is None else (self.unit,)
+        return contract.budget(units, criteria=len(self.criteria), request=estimate_tokens(self.request).tokens)
 
 
 def assemble(
@@ -135,32 +146,40 @@ def assemble(
 
     *count* counts the prompt as a whole: once, and again each time that parts were left out.
     """
-    sorting = _Sorting(contract, work)
+    sorting, runner = _SortedInputs(contract, work), RunnerFiles(definition, work.values)
     for file in sorted(files, key=lambda each: each.path):
         sorting.take(file)
-    required = tuple(_required_parts(definition, contract, work, sorting))
+    required = (
+        *_describe_task(definition, contract, work),
+        *(_fence_file("input", file, runner) for file in sorting.inputs()),
+        *(_fence_file("added", file, runner) for file in (*sorting.results(), *work.added)),
+    )
     unit = "" if work.unit is None else _as_json(work.unit)
     subject = "\n".join([unit, *(file.text for file in sorting.inputs())])
     skills = definition.skills.get(contract.agent, ()) if contract.scope.skills else ()
     chosen = [skill for skill in skills if is_for(skill, work.unit, subject)]
     optional = [
         *(_part("skill", skill.path, f"# Skill: {skill.name}\n\n{skill.text}", skill.text) for skill in chosen),
-        *(_fenced("file", file.path, file.text) for file in sorting.others()),
+        *(_fence_file("file", file, runner) for file in sorting.others()),
     ]
     left_out = [*sorting.left_out, *(_omit_skill(skill) for skill in skills if skill not in chosen)]
-    fitted = _fit(required, optional, contract.tokens, count)
+    fitted = _fit(required, optional, work.budget(contract), count)
     return attrs.evolve(fitted, left_out=(*left_out, *fitted.left_out), missing=sorting.missing())
 
 
-def _required_parts(definition: Definition, contract: Contract, work: PhaseWork, sorting: "_Sorting") -> Iterator[Part]:
+def _describe_task(definition: Definition, contract: Contract, work: PhaseWork) -> Iterator[Part]:
+    """Yield the assignment, the persona, and the unit with its criteria."""
     head = describe_assignment(definition, contract, work.values)
     yield _part("assignment", contract.phase, head, head)
     if work.persona:
         yield _part("persona", f"agents/{contract.agent}/persona.md", work.persona, work.persona)
     if work.unit is not None:
-        yield _fenced("unit", str(work.unit.get("id", "unit")), _as_json(work.unit))
-    yield from (_fenced("input", file.path, file.text) for file in sorting.inputs())
-    yield from (_fenced("added", file.path, file.text) for file in work.added)
+        name, named = str(work.unit.get("id", "unit")), work.unit.get("criteria", ())
+        yield _part("unit", name, _fence(name, _as_json(work.unit)), _as_json(work.unit))
+        own = [_as_json(each) for each in work.criteria if each.get("id") in named]
+        if own:
+            text = "".join(f"{each}\n" for each in own)
+            yield _part("unit", f"{name}/criteria", _fence(f"criteria of {name}", text), text)
 
 
 def is_for(skill: AgentSkill, unit: Object | None, text: str) -> bool:
@@ -176,16 +195,19 @@ def is_for(skill: AgentSkill, unit: Object | None, text: str) -> bool:
 # --- which file is what -----------------------------------------------------------------------------------------------
 
 
-class _Sorting:
+class _SortedInputs:
     """Sorts the files that were read by what the contract says about their paths."""
 
     def __init__(self, contract: Contract, work: PhaseWork) -> None:
         self.left_out: list[Omission] = []
+        self._results: list[ContextFile] = []
         self._wanted: list[tuple[Input, list[ContextFile]]] = [(each, []) for each in contract.inputs]
         self._included: list[tuple[str, list[ContextFile]]] = [(each, []) for each in contract.scope.include]
         self._values = work.values
         self._tags = work.tags
         unwanted = (*contract.scope.exclude, *contract.forbidden_reads)
+        before = (rule.command for rule in contract.commands if rule.command and rule.command.runs == BEFORE)
+        self._is_result = glob_test([self._glob(each.writes) for each in before])
         self._excludes = glob_test([self._glob(each) for each in unwanted])
         self._selected = glob_test([self._glob(each) for each in contract.scope.select])
 
@@ -193,6 +215,9 @@ class _Sorting:
         """Put a file where it belongs."""
         if self._excludes(file.path):
             self._leave_out(file, "excluded")
+            return
+        if self._is_result(file.path):
+            self._results.append(file)
             return
         for needed, found in self._wanted:
             if glob_test([self._glob(needed.path)])(file.path):
@@ -215,6 +240,10 @@ class _Sorting:
         for needed, found in self._wanted:
             if needed.shown:
                 yield from found
+
+    def results(self) -> Iterator[ContextFile]:
+        """Yield the results of the commands that run before the agent."""
+        yield from self._results
 
     def others(self) -> Iterator[ContextFile]:
         """Yield the other files of the scope."""
@@ -252,11 +281,15 @@ def _part(kind: Kind, path: str, text: str, content: str) -> Part:
     return Part(kind=kind, path=path, text=text, digest=digest, tokens=estimate_tokens(text).tokens)
 
 
-def _fenced(kind: Kind, path: str, content: str) -> Part:
-    """Return a part with *content* in a fence that is longer than every fence in it."""
+def _fence_file(kind: Kind, file: ContextFile, runner: RunnerFiles) -> Part:
+    return _part(kind, file.path, _fence(file.path, runner.show(file.path, file.text)), file.text)
+
+
+def _fence(title: str, content: str) -> str:
+    """Return *content* below a title, in a fence that is longer than every fence in it."""
     fence = "`" * max((len(each) + 1 for each in _FENCE.findall(content)), default=3)
     ending = "" if content.endswith("\n") else "\n"
-    return _part(kind, path, f"# {path}\n\n{fence}\n{content}{ending}{fence}", content)
+    return f"# {title}\n\n{fence}\n{content}{ending}{fence}"
 
 
 def _as_json(value: Object) -> str:
@@ -275,17 +308,25 @@ def _join(parts: Any) -> str:
 
 
 def _fit(required: Sequence[Part], optional: Sequence[Part], budget: int, count: Counter) -> PhaseContext:
-    """Return the prompt of all required parts, and of as many optional ones from the first as there is room for."""
-    kept, omitted = list(optional), []
+    """Return the prompt of all required parts, and of each optional one, from the first, for which there is room."""
+    kept = list(optional)
     while True:
         parts = (*required, *kept)
         counted = count(_join(parts))
         if counted.tokens <= budget or not kept:
             break
         ratio = counted.tokens / max(1, sum(part.tokens for part in parts))
-        excess = counted.tokens - budget
-        while kept and excess > 0:
-            part = kept.pop()
-            excess -= max(1, round(part.tokens * ratio))
-            omitted.append(Omission(path=part.path, reason="budget", tokens=part.tokens))
-    return PhaseContext(parts=parts, left_out=tuple(omitted), tokens=counted.tokens, counted=counted.by, budget=budget)
+        kept = _choose(kept, sum(part.tokens for part in kept) - (counted.tokens - budget) / ratio)
+    omitted = [each for each in reversed(optional) if each not in kept]
+    left_out = tuple(Omission(path=each.path, reason="budget", tokens=each.tokens) for each in omitted)
+    return PhaseContext(parts=parts, left_out=left_out, tokens=counted.tokens, counted=counted.by, budget=budget)
+
+
+def _choose(parts: Sequence[Part], room: float) -> list[Part]:
+    """Return fewer *parts*: from the first, each that is no larger than the *room* that is left."""
+    chosen: list[Part] = []
+    for part in parts:
+        if part.tokens <= room:
+            chosen.append(part)
+            room -= part.tokens
+    return chosen

@@ -5,13 +5,12 @@ They may have placeholders, which `fill` replaces.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
-from deedbook import Limits
-from deedbook.policy.conditions import glob_test
+from deedbook import Limits, Object
 
 from .globs import whole_glob
 
@@ -26,6 +25,8 @@ ARGUMENTS: Final = (*PLACEHOLDERS, WORKTREE)
 
 REDO: Final = "redo"
 PASS_ON: Final = "pass_on"  # noqa: S105 - the name of a course, and no password
+OWN: Final = "own"
+EARLIER: Final = "earlier"
 BEFORE: Final = "before"
 AFTER: Final = "after"
 EACH_UNIT: Final = "unit"
@@ -98,7 +99,10 @@ class Command:
 
 @attrs.frozen(kw_only=True)
 class Rule:
-    """A rule of a phase: a *cel* condition, a *schema* for an *output*, or a *command* with a condition or without."""
+    """A rule of a phase: a *cel* condition, a *schema* for an *output*, or a *command* with a condition or without.
+
+    *mends* says which phase runs again if it is broken: the `OWN` one, or an `EARLIER` one.
+    """
 
     id: str
     severity: str
@@ -107,6 +111,7 @@ class Rule:
     schema: str | None = None
     output: str | None = None
     command: Command | None = None
+    mends: str = EARLIER
 
     @property
     def check(self) -> str:
@@ -153,9 +158,11 @@ class Gate:
 
 @attrs.frozen(kw_only=True)
 class Contract:
-    """A contract. *folder* is the folder of the phase in a task, with placeholders; *tokens* is the prompt's budget.
+    """A contract. *folder* is the folder of the phase in a task, with placeholders.
 
-    *forbidden_writes*, *forbidden_reads* and *forbidden_uses* are globs: of files, of files, and of abilities.
+    *tokens* is the budget of the prompt. The request of the task adds its own tokens to it, at most *tokens_request*;
+    each criterion adds *tokens_each_criterion*, and a unit *tokens_each_unit*, by its size. *forbidden_writes*,
+    *forbidden_reads* and *forbidden_uses* are globs: of files, of files, and of abilities.
     """
 
     phase: str
@@ -176,6 +183,14 @@ class Contract:
     forbidden_reads: tuple[str, ...] = ()
     forbidden_uses: tuple[str, ...] = ()
     on_rollback: str = REDO
+    tokens_request: int = 0
+    tokens_each_criterion: int = 0
+    tokens_each_unit: Mapping[str, int] = attrs.field(factory=dict)
+
+    def budget(self, units: Iterable[Object] = (), *, criteria: int = 0, request: int = 0) -> int:
+        """Return the budget of a prompt about *units*; the task has so many *criteria*, and tokens of its *request*."""
+        grown = sum(self.tokens_each_unit.get(str(each.get("size")), 0) for each in units)
+        return self.tokens + min(request, self.tokens_request) + self.tokens_each_criterion * criteria + grown
 
     @property
     def gate_paths(self) -> tuple[str, ...]:
@@ -185,8 +200,13 @@ class Contract:
     @property
     def runner_paths(self) -> tuple[str, ...]:
         """The paths of the phase that only the runner writes: gate files, and results of commands."""
+        return (*self.gate_paths, *self.result_paths)
+
+    @property
+    def result_paths(self) -> tuple[str, ...]:
+        """The paths of the results of commands, with placeholders, and ``*`` for each unit."""
         results = (rule.command.writes for rule in self.rules if rule.command is not None)
-        return (*self.gate_paths, *(_UNIT_HOLE.sub("*", path) for path in results))
+        return tuple(_UNIT_HOLE.sub("*", path) for path in results)
 
     @property
     def commands(self) -> tuple[Rule, ...]:
@@ -211,10 +231,6 @@ class Contract:
             writes=_list(values, writable, (*self.forbidden_writes, *self.runner_paths)),
             forbidden=self.forbidden_uses,
         )
-
-    def find_output(self, path: str, values: Mapping[str, str]) -> Output | None:
-        """Return the output that the file at *path* belongs to."""
-        return next((each for each in self.outputs if glob_test([fill(each.path, values)])(path)), None)
 
     @property
     def schemas(self) -> frozenset[str]:

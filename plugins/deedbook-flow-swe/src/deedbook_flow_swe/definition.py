@@ -14,7 +14,7 @@ from deedbook import Object
 from deedbook.contract import AbilityDeclaration
 from deedbook.contract.pointers import find_value, follow_reference, join_pointer
 
-from .contract import PASS_ON, REDO, Contract
+from .contract import EARLIER, OWN, PASS_ON, REDO, Contract
 
 FLOW: Final = "phase-pipeline"
 """The flow that runs pipelines."""
@@ -162,6 +162,13 @@ def _follow(root: Any, schema: Any) -> Any:
     return schema
 
 
+def find_criteria(value: Any) -> list[Object]:
+    """Return the criteria that an output lists, each with an id and a test."""
+    rows = value.get("criteria") if isinstance(value, dict) else None
+    listed = rows if isinstance(rows, list) else []
+    return [each for each in listed if isinstance(each, dict) and {"id", "test"} <= each.keys()]
+
+
 def check_settings(declaration: AbilityDeclaration) -> Iterator[tuple[str, str]]:
     """Yield each name in hand-written settings that leads nowhere; the settings match `SETTINGS`."""
     definition = Definition.parse(declaration.settings)
@@ -243,6 +250,7 @@ _CONTRACT: Final = _object(
         schema=_TEXT_OR_NULL,
         output=_TEXT_OR_NULL,
         command=_or_null(_COMMAND),
+        mends={"enum": [OWN, EARLIER]},
     ),
     mutations=_TEXTS,
     rollback=_object(path=_TEXT, reason_required=_FLAG, missing_required=_FLAG),
@@ -252,6 +260,9 @@ _CONTRACT: Final = _object(
     forbidden_reads=_TEXTS,
     forbidden_uses=_TEXTS,
     on_rollback={"enum": [REDO, PASS_ON]},
+    tokens_request=_COUNT,
+    tokens_each_criterion=_COUNT,
+    tokens_each_unit=_map(_COUNT),
 )
 SETTINGS: Final[Object] = _object(
     id=_TEXT,

@@ -122,7 +122,7 @@ EVENTS: Final[Mapping[str, EventType]] = MappingProxyType(
             "{task_id}: {agent} may not use {ability} in {phase}: {reason}",
             **_RUN, agent=_NAME, ability=_NAME, code=_NAME, reason=_ANY_TEXT,
         ),
-        RENDERING_EDITED: _event("{task_id}: somebody edited {path}", path=_NAME, found=_ANY_TEXT, expected=_HASH),
+        RENDERING_EDITED: _event("{task_id}: {path} was edited", path=_NAME, found=_ANY_TEXT, expected=_HASH),
     }
 )  # fmt: skip
 """Every event type of the flow, with its schema."""

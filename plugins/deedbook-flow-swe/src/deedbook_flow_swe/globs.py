@@ -6,6 +6,7 @@ wherever it has the same name, and different from everything else: two globs are
 """
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Final
@@ -20,6 +21,8 @@ _PART: Final = "*"
 _SEPARATOR: Final = "/"
 
 Tokens = tuple[str, ...]
+State = tuple[int, int]
+"""How many tokens of each of two globs are compared."""
 
 
 def whole_glob(glob: str) -> str:
@@ -49,48 +52,54 @@ def _split(glob: str) -> tuple[Tokens, ...]:
 
 
 def _covers(wide: Tokens, narrow: Tokens) -> bool:
-    """Walk all ways in which the wildcards of *wide* can take up the tokens of *narrow*."""
-    seen: set[tuple[int, int]] = set()
-    left = [(0, 0)]
-    while left:
-        state = left.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        at, upto = state
+    """Try all ways in which the wildcards of *wide* can take up the tokens of *narrow*."""
+
+    def step(at: int, upto: int) -> Iterator[State]:
         if at == len(wide):
-            if upto == len(narrow):
-                return True
-            continue
+            return
         token, found = wide[at], narrow[upto] if upto < len(narrow) else None
         if _is_wild(token):
-            left.append((at + 1, upto))
-            left += [(at, upto + 1)] if found is not None and _takes(token, found) else []
+            yield at + 1, upto
+            if found is not None and _takes(token, found):
+                yield at, upto + 1
         elif token == found:
-            left.append((at + 1, upto + 1))
-    return False
+            yield at + 1, upto + 1
+
+    return _is_reachable((len(wide), len(narrow)), step)
 
 
 def _overlap(one: Tokens, other: Tokens) -> bool:
-    """Walk both globs over one path, token by token."""
-    seen: set[tuple[int, int]] = set()
+    """Try all ways in which both globs can fit one path, token by token."""
+
+    def step(at: int, upto: int) -> Iterator[State]:
+        mine = one[at] if at < len(one) else None
+        its = other[upto] if upto < len(other) else None
+        if _is_wild(mine):
+            yield at + 1, upto
+        if _is_wild(its):
+            yield at, upto + 1
+        if mine is not None and its is not None:
+            if _is_wild(mine) and _takes(mine, its):
+                yield at, upto + 1
+            if _is_wild(its) and _takes(its, mine):
+                yield at + 1, upto
+            if mine == its:
+                yield at + 1, upto + 1
+
+    return _is_reachable((len(one), len(other)), step)
+
+
+def _is_reachable(goal: State, step: Callable[[int, int], Iterable[State]]) -> bool:
+    """Return whether *step*, which yields the states after one, leads from the beginning of both globs to *goal*."""
+    seen: set[State] = set()
     left = [(0, 0)]
     while left:
         state = left.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        at, upto = state
-        if at == len(one) and upto == len(other):
+        if state == goal:
             return True
-        mine = one[at] if at < len(one) else None
-        its = other[upto] if upto < len(other) else None
-        left += [(at + 1, upto)] if _is_wild(mine) else []
-        left += [(at, upto + 1)] if _is_wild(its) else []
-        if mine is not None and its is not None:
-            left += [(at, upto + 1)] if _is_wild(mine) and _takes(mine, its) else []
-            left += [(at + 1, upto)] if _is_wild(its) and _takes(its, mine) else []
-            left += [(at + 1, upto + 1)] if mine == its else []
+        if state not in seen:
+            seen.add(state)
+            left += step(*state)
     return False
 
 

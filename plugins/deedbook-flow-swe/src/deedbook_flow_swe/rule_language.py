@@ -88,7 +88,7 @@ def _group(members: Mapping[str, tuple[str, bool]], schemas: Mapping[str, Object
         "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
-        "$defs": {name: _moved(schema, f"#/$defs/{name}") for name, schema in found.items()},
+        "$defs": {name: _rebase(schema, f"#/$defs/{name}") for name, schema in found.items()},
     }
 
 
@@ -97,11 +97,11 @@ def _reference(name: str, *, many: bool) -> Object:
     return {"type": "array", "items": reference} if many else reference
 
 
-def _moved(schema: Any, base: str) -> Any:
+def _rebase(schema: Any, base: str) -> Any:
     """Return *schema* with its local references as they lead where it stands at *base* of another document."""
     if isinstance(schema, Mapping):
         return {
-            key: f"{base}{value[1:]}" if key == "$ref" and isinstance(value, str) else _moved(value, base)
+            key: f"{base}{value[1:]}" if key == "$ref" and isinstance(value, str) else _rebase(value, base)
             for key, value in schema.items()
         }
-    return [_moved(each, base) for each in schema] if isinstance(schema, list) else schema
+    return [_rebase(each, base) for each in schema] if isinstance(schema, list) else schema

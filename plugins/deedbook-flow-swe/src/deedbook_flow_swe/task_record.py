@@ -60,7 +60,10 @@ class Block:
 
 @attrs.frozen(kw_only=True)
 class Rollback:
-    """A move back to an earlier phase; *cascade* continues a move through a phase that cannot mend the issue."""
+    """A move back to an earlier phase, or of a phase to itself.
+
+    *cascade* continues a move through a phase that cannot mend the issue.
+    """
 
     from_phase: str
     to_phase: str
@@ -97,7 +100,7 @@ class PhaseRun:
 
     @property
     def was_rolled_back(self) -> bool:
-        """Whether a later phase, or this one's gate, sent the task back to this run."""
+        """Whether a later phase, or this one for its own outputs, sent the task back to this run."""
         return bool(self.faulty)
 
     @property
@@ -196,14 +199,15 @@ class TaskRecord:
         runs = self.phases.get(phase)
         return runs[-1].facts if runs and runs[-1].completed else _NO_FACTS
 
-    def reported(self, name: str) -> list[tuple[str, Any]]:
+    def list_reported(self, name: str) -> list[tuple[str, Any]]:
         """Return each phase whose last run reported the fact *name*, with the value."""
         values = ((phase, self.facts(phase)) for phase in self.phases)
         return [(phase, facts[name]) for phase, facts in values if name in facts]
 
     def sent_back_by(self, *phases: str) -> list[Rollback]:
-        """Return the moves back that began in one of *phases*; moves that only continue another one are left out."""
-        return [each for each in self.rollbacks if each.from_phase in phases and not each.cascade]
+        """Return the moves back from one of *phases* to an earlier one; those that only continue one are left out."""
+        moves = (each for each in self.rollbacks if each.from_phase in phases and not each.cascade)
+        return [each for each in moves if each.to_phase != each.from_phase]
 
     def run_of(self, phase: str, iteration: int) -> PhaseRun:
         """Return a run, which begins with its first event."""

@@ -18,7 +18,7 @@ from deedbook.format.canonical import encode
 SEVERITIES: Final = ("P0", "P1", "P2", "P3")
 """From the highest severity to the lowest."""
 CLASSES: Final = ("safe_auto", "gated_auto", "manual", "advisory")
-"""From the class that anyone may act on to the one that nobody does."""
+"""From the class that may be applied without a review to the one that is never applied."""
 ROUTES: Final = ("apply", "gated", "manual", "advisory")
 """From the loosest route of a finding to the strictest; each is that of the class in the same place."""
 _WORDS: Final = {"critical": "P0", "major": "P1", "minor": "P2", "info": "P3"}

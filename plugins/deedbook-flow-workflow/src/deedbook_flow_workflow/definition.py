@@ -143,25 +143,25 @@ def check_settings(declaration: AbilityDeclaration) -> Iterator[tuple[str, str]]
     """Yield each name in hand-written settings that leads nowhere; the settings match `SETTINGS`."""
     said: Any = declaration.settings
     cycle, phases = said["cycle"], said["phases"]
-    yield from _missing("/with/cycle/entry_phase", [cycle["entry_phase"]], phases, "phase")
-    yield from _missing("/with/cycle/phases", cycle["phases"], phases, "phase")
+    yield from _find_missing("/with/cycle/entry_phase", [cycle["entry_phase"]], phases, "phase")
+    yield from _find_missing("/with/cycle/phases", cycle["phases"], phases, "phase")
     for name, phase in phases.items():
         at = f"/with{join_pointer('phases', name)}"
         schemas = [phase[key] for key in ("input_schema", "output_schema") if phase[key] is not None]
-        yield from _missing(f"{at}/next", [phase["next"]] if phase["next"] else [], phases, "phase")
-        yield from _missing(f"{at}/personas", phase["personas"], said["personas"], "persona")
-        yield from _missing(
+        yield from _find_missing(f"{at}/next", [phase["next"]] if phase["next"] else [], phases, "phase")
+        yield from _find_missing(f"{at}/personas", phase["personas"], said["personas"], "persona")
+        yield from _find_missing(
             f"{at}/artifact", [phase["artifact"]] if phase["artifact"] else [], said["artifacts"], "artifact"
         )
-        yield from _missing(f"{at}/output_schema", schemas, said["schemas"], "schema")
+        yield from _find_missing(f"{at}/output_schema", schemas, said["schemas"], "schema")
         flows = [phase["flow"], *([WRITER] if phase["artifact"] else [])]
-        yield from _missing(f"{at}/flow", flows, declaration.uses, "ability in uses")
+        yield from _find_missing(f"{at}/flow", flows, declaration.uses, "ability in uses")
     for name, artifact in said["artifacts"].items():
         at = f"/with{join_pointer('artifacts', name)}/schema"
-        yield from _missing(at, [artifact["schema"]], said["schemas"], "schema")
+        yield from _find_missing(at, [artifact["schema"]], said["schemas"], "schema")
 
 
-def _missing(at: str, names: Iterable[str], known: Container[str], noun: str) -> Iterator[tuple[str, str]]:
+def _find_missing(at: str, names: Iterable[str], known: Container[str], noun: str) -> Iterator[tuple[str, str]]:
     yield from ((at, f"there is no {noun} {name!r}") for name in names if name not in known)
 
 

@@ -51,7 +51,7 @@ def find_adapter(framework: str) -> ListTools:
         why = f"adapter {framework!r} is offered by {' and '.join(owners)}; uninstall all but one"
         raise BindingError(fault("PLUGIN_BROKEN", why))
     if framework not in found:
-        raise BindingError(_missing(framework, sorted(found)))
+        raise BindingError(_missing_error(framework, sorted(found)))
     return _load(framework, *found[framework])
 
 
@@ -75,7 +75,7 @@ def _load(framework: str, owner: str, target: str) -> ListTools:
     return made
 
 
-def _missing(framework: str, installed: list[str]) -> Any:
+def _missing_error(framework: str, installed: list[str]) -> Any:
     owner = known_owners("adapter").get(framework)
     todo = f"pip install '{owner}[framework]'" if owner else "correct the name, or install its adapter"
     has = ", ".join(installed) or "none"

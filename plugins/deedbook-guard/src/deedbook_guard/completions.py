@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from typing import Any, Final, TypeAlias
 
-from deedbook.format.canonical import parse
+from deedbook.format.canonical import admit, parse
 from deedbook.format.errors import IntakeError
 
 from .values import as_json
@@ -66,6 +66,28 @@ def tool_offer(name: str, description: str | None = None, schema: Any = None) ->
     if isinstance(schema, Mapping):
         made["schema_in"] = schema
     return made
+
+
+def recorded_request(request: JsonObject) -> JsonObject:
+    """Return a request that a framework sends itself as JSON for the record.
+
+    A schema that intake refuses, such as one with a bound beyond 2^53, is kept exactly as ``{"text": …}``, its JSON.
+    """
+    made: JsonObject = as_json(request)
+    tools = made.get("tools")
+    if isinstance(tools, list):
+        made["tools"] = [_recorded_tool(each) for each in tools]
+    return made
+
+
+def _recorded_tool(tool: Any) -> Any:
+    if not isinstance(tool, dict) or "schema_in" not in tool:
+        return tool
+    try:
+        admit(tool["schema_in"])
+    except IntakeError:
+        return {**tool, "schema_in": {"text": dumps(tool["schema_in"], ensure_ascii=False)}}
+    return tool
 
 
 def request(

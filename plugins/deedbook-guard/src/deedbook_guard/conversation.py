@@ -17,7 +17,7 @@ from deedbook.format.errors import BindingError, DeedbookError, DomainError, Err
 from deedbook.policy.bound import OWN_MODEL
 from deedbook.sessions.session import Session
 
-from .completions import estimate_usage
+from .completions import estimate_usage, recorded_request
 from .faults import FaultReport
 from .values import as_json, recorded_result
 
@@ -161,13 +161,13 @@ class Conversation:
         The framework sends its own form of the request, so a request that a hook changed is denied. Raises
         `CallDenied`.
         """
-        judged = as_json(request)
-        return self._unchanged(self._before_model(judged), judged)
+        judged = recorded_request(request)
+        return self._require_unchanged(self._before_model(judged), judged)
 
     async def abefore_model(self, request: dict[str, Any], *, wait: float | None = None) -> Permit:
         """Act like `before_model`, from a coroutine; *wait* is as that of `abefore`."""
-        judged = as_json(request)
-        return self._unchanged(await self._abefore_model(judged, wait), judged)
+        judged = recorded_request(request)
+        return self._require_unchanged(await self._abefore_model(judged, wait), judged)
 
     def after_model(self, permit: Permit, response: Object) -> None:
         """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
@@ -194,7 +194,7 @@ class Conversation:
             raise CallDenied(opened)
         return Permit(self, opened.value, opened.value.args)
 
-    def _unchanged(self, permit: Permit, judged: dict[str, Any]) -> Permit:
+    def _require_unchanged(self, permit: Permit, judged: dict[str, Any]) -> Permit:
         if permit.ticket.raw == canonical.encode(judged):
             return permit
         why = fault("GATE_DENIED", f"{self.model}: a hook changed the request, and the framework sends its own")

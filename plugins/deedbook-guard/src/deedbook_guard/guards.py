@@ -98,7 +98,7 @@ class Guard:
         def decorate(function: Callable[P, T]) -> Callable[P, T]:
             tool = name or str(getattr(function, "__name__", ""))
             self._check(tool, effects, function)
-            return _governed(self, tool, function)
+            return _wrap(self, tool, function)
 
         return decorate
 
@@ -108,14 +108,14 @@ class Guard:
             raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: {why}"))
         if effects is not None and effects not in EFFECTS:
             raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: effects {effects!r} is none of {EFFECTS}"))
-        entry = self._declared(tool)
+        entry = self._find_declaration(tool)
         if effects is not None and entry and EFFECTS.index(entry["effects"]) < EFFECTS.index(effects):
             said = f"the program says effects {effects} and the workspace {entry['effects']}"
             raise BindingError(
                 fault("BINDING_INVALID", f"tool {tool!r}: {said}; raise it in the workspace", place=entry.get("place"))
             )
 
-    def _declared(self, tool: str) -> Any:
+    def _find_declaration(self, tool: str) -> Any:
         """Return the charter's entry of a tool, if the workspace declares it."""
         return OPEN.kernel(self.workspace, self._profile).bindings.entry_of(f"{self.agent}/{tool}")
 
@@ -151,7 +151,7 @@ class ImportedGuard(Guard):
         """Refuse the conversation, and with it every call."""
         raise refuse_session(self.agent)
 
-    def _declared(self, tool: str) -> Any:  # noqa: ARG002 - nothing is declared here
+    def _find_declaration(self, tool: str) -> Any:  # noqa: ARG002 - nothing is declared here
         return None
 
 
@@ -170,11 +170,14 @@ def guard(
     """
     if note_guard(agent, workspace):
         return ImportedGuard(agent, Path.cwd(), profile=profile, wait=wait)
-    root = find_or_create(agent, workspace, state)
-    return Guard(agent, root, profile=profile, wait=wait)
+    try:
+        root = find_or_create(agent, workspace, state)
+        return Guard(agent, root, profile=profile, wait=wait)
+    except DeedbookError as problem:  # the message has each fault's place: the traceback ends at the program's own line
+        raise problem.with_traceback(None) from None
 
 
-def _governed(guard_: Guard, tool: str, function: Callable[P, T]) -> Callable[P, T]:
+def _wrap(guard_: Guard, tool: str, function: Callable[P, T]) -> Callable[P, T]:
     shape = signature(function)
 
     def bind(*args: Any, **kwargs: Any) -> BoundArguments:

@@ -16,7 +16,7 @@ Methods: TypeAlias = Callable[[Any], Mapping[str, Any]]
 def govern_object(target: Any, methods: Methods) -> None:
     """Make *target* an instance of a subclass of its class that has the governed *methods*.
 
-    The object keeps its identity, its state and its place in the framework; copies of it are governed, too. A second
+    The object keeps its identity, its state and its place in the framework; copies of it are also governed. A second
     call does nothing. Raises `BindingError` if the object is governed with other methods, or if its class cannot be
     changed.
     """

@@ -34,10 +34,10 @@ def as_json(value: Any, depth: int = 64) -> Any:
         return _as_text(value)
     if kind is dict and all(type(name) is str for name in value):
         return {name: each if type(each) in _NATIVE else as_json(each, depth - 1) for name, each in value.items()}
-    return _converted(value, depth)
+    return _convert(value, depth)
 
 
-def _converted(value: Any, depth: int) -> Any:
+def _convert(value: Any, depth: int) -> Any:
     """Return as JSON what is none of the plain types, which are by far the most."""
     if isinstance(value, Enum):
         return as_json(value.value, depth)

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from deedbook.format.errors import BindingError, DeedbookError, SourceError, fault
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.callers import Client
+from deedbook.policy.fitting import find_unknown_names
 from deedbook.sessions.session import Session
 from deedbook.workspace.sources import find_workspace
 
@@ -57,6 +58,7 @@ class OpenKernels:
             found = self._kernels.get(key)
             if found is None or found.closed.is_set():
                 found = self._kernels[key] = open_kernel(root, profile=profile)
+                _warn(found)
             return found
 
     def is_first(self, root: Path) -> bool:
@@ -85,6 +87,13 @@ class OpenKernels:
 
 
 OPEN: Final = OpenKernels()
+
+
+def _warn(kernel: Kernel) -> None:
+    """Write to standard error what the policies do not guard, because they name abilities that do not exist."""
+    opened = kernel.active_charter
+    for note in find_unknown_names(opened.charter.document, patterns=opened.previous != opened.charter.digest):
+        sys.stderr.write(f"deedbook: {note.place}: {note}\n")
 
 
 def open_client(kernel: Kernel, agent: str) -> Client:

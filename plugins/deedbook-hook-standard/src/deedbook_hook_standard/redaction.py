@@ -59,7 +59,7 @@ def _within(chain: re.Match[str]) -> str:
     groups = list(_GROUPS(text))
     made, end = [], 0
     whole = [(0, len(text))] if _is_card(text) else []
-    for start, stop in _merged(sorted([*whole, *_runs(groups), *_printed(groups)])):
+    for start, stop in _merge_spans(sorted([*whole, *_runs(groups), *_find_printed_cards(groups)])):
         made += [text[end:start], MARK]
         end = stop
     return "".join(made) + text[end:]
@@ -80,7 +80,7 @@ def _runs(groups: Sequence[_Group]) -> Iterator[tuple[int, int]]:
     return (group.span() for group in groups if len(group[0]) == _RUN)
 
 
-def _printed(groups: Sequence[_Group]) -> Iterator[tuple[int, int]]:
+def _find_printed_cards(groups: Sequence[_Group]) -> Iterator[tuple[int, int]]:
     """Yield where two or more neighbouring groups of three digits and more are a card together."""
     for first, group in enumerate(groups):
         digits = ""
@@ -92,7 +92,7 @@ def _printed(groups: Sequence[_Group]) -> Iterator[tuple[int, int]]:
                 yield group.start(), last.end()
 
 
-def _merged(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _merge_spans(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield *spans*, sorted, with those that overlap as one."""
     start = end = -1
     for first, last in spans:

@@ -21,7 +21,6 @@ AGENT: Final = "agent:"
 """The prefix of principals that may not use everything: clients."""
 
 _TOLD: Final = 5
-_ORDER: Final = ("id", "trigger", "text")
 _SAYS: Final = "the prompt"
 _JOINED: Final = "-/"
 
@@ -44,7 +43,7 @@ class CharterRoutes:
         within = self._within(principal)
         found = self._knowledge.best(text, limit, None)
         if within is not None:
-            found = [attrs.evolve(each, route=_narrowed(each.route, within)) for each in found]
+            found = [attrs.evolve(each, route=_narrow(each.route, within)) for each in found]
         return self._abilities.best(text, limit, within), found
 
     def _within(self, principal: Principal) -> frozenset[str] | None:
@@ -73,7 +72,7 @@ class _Ranking:
             scores = {number: score for number, score in scores.items() if self._routes[number].id in within}
         numbers = {*fits, *_highest(scores, limit)}
         best = nsmallest(limit, ((*_place(fits.get(n), scores.get(n, 0)), n) for n in numbers))
-        return [self._ranked(text, n, fits.get(n), scores.get(n, 0) / UNIT, known) for *_, n in best]
+        return [self._make_ranked_route(text, n, fits.get(n), scores.get(n, 0) / UNIT, known) for *_, n in best]
 
     def _key(self, phrase: str) -> str:
         """Return the rarest word of a phrase: a text without it cannot contain the phrase."""
@@ -86,7 +85,9 @@ class _Ranking:
         route = self._routes[number]
         return fit(text, route.id, route.triggers, says=_SAYS, joined=_JOINED)
 
-    def _ranked(self, text: str, number: int, made: Fit | None, score: float, known: Sequence[str]) -> RankedRoute:
+    def _make_ranked_route(
+        self, text: str, number: int, made: Fit | None, score: float, known: Sequence[str]
+    ) -> RankedRoute:
         route = self._routes[number]
         if made is None:
             own = set(_route_words(route))
@@ -152,5 +153,5 @@ def _guides(
     return lending, tuple(knowledge)
 
 
-def _narrowed(route: Route, within: frozenset[str]) -> Route:
+def _narrow(route: Route, within: frozenset[str]) -> Route:
     return attrs.evolve(route, abilities=tuple(name for name in route.abilities if name in within))

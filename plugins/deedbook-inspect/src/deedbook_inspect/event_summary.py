@@ -83,7 +83,7 @@ def _error(name: str) -> Callable[[Object], str]:
     )
 
 
-def _denied(payload: Object) -> str:
+def _describe_denial(payload: Object) -> str:
     by = payload.get("by")
     who = ", ".join(f"{key} {show(value)}" for key, value in by.items()) if isinstance(by, dict) else ""
     with_what = f" {short(_arguments(payload['args']), BRIEF)}" if payload.get("args") else ""
@@ -91,61 +91,61 @@ def _denied(payload: Object) -> str:
     return f"{said} ({who})" if who else said
 
 
-def _fired(payload: Object) -> str:
+def _describe_hook(payload: Object) -> str:
     about = " ".join(show(payload[key]) for key in ("event", "ability") if key in payload)
     if payload.get("event") == "Stop" and payload.get("decision") == "deny":
         return f"{about}: the loop ends here{_answers(payload, 'hook', {'deny': 'stops here'})}"
-    return f"{about}: {_decided(payload, 'hook')}"
+    return f"{about}: {_describe_decision(payload, 'hook')}"
 
 
-def _checked(payload: Object) -> str:
+def _describe_check(payload: Object) -> str:
     """Return the answers of policies about a call, or about a subject (version 2)."""
     subject = payload.get("subject")
     if not isinstance(subject, dict):
-        return f"{show(payload.get('ability'))}: {_decided(payload, 'policy')}"
+        return f"{show(payload.get('ability'))}: {_describe_decision(payload, 'policy')}"
     about = f"{show(subject.get('name', subject))} {short(show(subject.get('value', '')), BRIEF)}"
-    return f"{about.strip()}: {_decided(payload, 'policy')}"
+    return f"{about.strip()}: {_describe_decision(payload, 'policy')}"
 
 
-def _decided(payload: Object, who: str) -> str:
+def _describe_decision(payload: Object, who: str) -> str:
     return show(payload.get("decision")) + _answers(payload, who, {})
 
 
 def _answers(payload: Object, who: str, words: Mapping[str, str]) -> str:
     """Return the gates and their answers, with other *words* where a decision has another meaning."""
-    answers = [_answered(each, who, words) for each in _objects(payload.get("asked"))]
+    answers = [_describe_answer(each, who, words) for each in _objects(payload.get("asked"))]
     return f" [{', '.join(answers)}]" if answers else ""
 
 
-def _answered(answer: Object, who: str, words: Mapping[str, str]) -> str:
+def _describe_answer(answer: Object, who: str, words: Mapping[str, str]) -> str:
     reason = answer.get("reason")
     decision = show(answer.get("decision"))
     said = f"{show(answer.get(who))} {words.get(decision, decision)}"
     return f"{said} ({show(reason)})" if reason else said
 
 
-def _violated(payload: Object) -> str:
+def _describe_violation(payload: Object) -> str:
     faults = [f"{show(each.get('path'))} {show(each.get('message'))}" for each in _objects(payload.get("errors"))]
     return f"{show(payload.get('subject'))} of {show(payload.get('name'))}: {'; '.join(faults)}"
 
 
-def _verifying(payload: Object) -> str:
+def _describe_report(payload: Object) -> str:
     """Return the text of a report, or where it stands (version 2)."""
     if payload.get("schema_version") == "v2":
         return f"the report of span {show(payload.get('report'))}"
     return show(dict(payload))
 
 
-def _requested(payload: Object) -> str:
+def _describe_request(payload: Object) -> str:
     return f"{show(payload.get('name'))}: {show(payload.get('reason'))} ({show(payload.get('approval'))[:8]})"
 
 
-def _granted(word: str) -> Callable[[Object], str]:
+def _describe_grant(word: str) -> Callable[[Object], str]:
     return lambda payload: f"{show(payload.get('approval'))[:8]} {word} by {show(payload.get('approver'))}"
 
 
 def _ruled_on(payload: Object) -> str:
-    return _granted("approved" if payload.get("answer") == "approve" else "denied")(payload)
+    return _describe_grant("approved" if payload.get("answer") == "approve" else "denied")(payload)
 
 
 def _request(member: str, words: str) -> Callable[[Object], str]:
@@ -198,19 +198,19 @@ def _older(payload: Object) -> str:
     return show(dict(payload)) if said is None else show(said)
 
 
-def _ended(payload: Object) -> str:
+def _describe_end(payload: Object) -> str:
     if "ok" not in payload:
         return _older(payload)
     how = "ok" if payload.get("ok") is True else "not ok"
     return f"{how}: {show(payload['reason'])}" if "reason" in payload else how
 
 
-def _acted(payload: Object) -> str:
+def _describe_action(payload: Object) -> str:
     why = f": {show(payload['code'])}: {show(payload.get('message', ''))}" if "code" in payload else ""
     return f"{show(payload.get('id'))} {show(payload.get('status'))}{why}"
 
 
-def _amended(payload: Object) -> str:
+def _describe_amendment(payload: Object) -> str:
     said = [
         f"{show(each.get('at'))} = {show(each['value'])}" if "value" in each else f"{show(each.get('at'))} is not said"
         for each in _objects(payload.get("patch"))
@@ -223,13 +223,13 @@ def _why(payload: Object) -> str:
     return f"by {show(payload.get('by'))}: {show(payload.get('reason'))}"
 
 
-def _erased(payload: Object) -> str:
+def _describe_erasure(payload: Object) -> str:
     digests = payload.get("digests")
     count = len(digests) if isinstance(digests, list) else "some"
     return f"what event {show(payload.get('seq'))} has sealed: {count} ({_why(payload)})"
 
 
-def _excised(payload: Object) -> str:
+def _describe_excision(payload: Object) -> str:
     return f"the payload of event {show(payload.get('seq'))}, {show(payload.get('size'))} bytes ({_why(payload)})"
 
 
@@ -244,8 +244,8 @@ def _received_session(payload: Object) -> str:
     return f"session {session}, {events} events, by {by}"
 
 
-def _completed(payload: Object) -> str:
-    return f"{show(payload.get('skill'))} {_ended(payload)}"
+def _describe_completion(payload: Object) -> str:
+    return f"{show(payload.get('skill'))} {_describe_end(payload)}"
 
 
 def _memory(why: str) -> Callable[[Object], str]:
@@ -261,7 +261,7 @@ def _memory(why: str) -> Callable[[Object], str]:
 _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
     {
         "session.start": _session_start,
-        "session.end": _ended,
+        "session.end": _describe_end,
         "session.linked": _text("traceparent"),
         "session.suspended": lambda payload: f"{show(payload.get('code'))}: {show(payload.get('reason'))}",
         "session.resumed": lambda payload: f"charter {show(payload.get('charter'))[:12]}",
@@ -269,13 +269,13 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "agent.reply": _text("reply"),
         "agent.transition": _transition,
         "worker.report": _text("output"),
-        "context.verifying": _verifying,
+        "context.verifying": _describe_report,
         "run.value": _intent("kind", "value"),
         "run.branch": _text("name"),
         "tool.call": _intent("tool_name", "args"),
         "tool.result": _outcome("tool_name", "result"),
         "tool.error": _error("tool_name"),
-        "tool.denied": _denied,
+        "tool.denied": _describe_denial,
         "llm.request": _text("ability"),
         "llm.response": _outcome("ability", "response"),
         "llm.error": _error("ability"),
@@ -292,17 +292,17 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "memory.retracted": _memory("reason"),
         "memory.imported": _intent("pointer", "entry"),
         "persona.bound": lambda payload: f"{show(payload.get('persona'))} version {show(payload.get('version'))}",
-        "hook.fired": _fired,
-        "policy.check": _checked,
-        "schema.violation": _violated,
+        "hook.fired": _describe_hook,
+        "policy.check": _describe_check,
+        "schema.violation": _describe_violation,
         "skill.invoke": _text("skill"),
-        "skill.complete": _completed,
+        "skill.complete": _describe_completion,
         "action.received": lambda payload: f"{show(payload.get('action'))} {show(payload.get('id'))}",
-        "action.done": _acted,
+        "action.done": _describe_action,
         "action.refused": lambda payload: f"{show(payload.get('code'))}: {show(payload.get('message'))}",
-        "approval.requested": _requested,
-        "approval.granted": _granted("approved"),
-        "approval.refused": _granted("refused"),
+        "approval.requested": _describe_request,
+        "approval.granted": _describe_grant("approved"),
+        "approval.refused": _describe_grant("refused"),
         "approval.expired": _request("expires", "expired at"),
         "approval.withdrawn": _request("reason", "withdrawn:"),
         "approval.resumed": _request("session", "of session"),
@@ -332,9 +332,9 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "task.ended": _task("state", "code", "message", "result"),
         "task.decided": _task("answer", "by", "note"),
         "task.deleted": _task(),
-        "event.amended": _amended,
-        "payload.erased": _erased,
-        "ledger.excised": _excised,
+        "event.amended": _describe_amendment,
+        "payload.erased": _describe_erasure,
+        "ledger.excised": _describe_excision,
         "ledger.imported": _imported_ledger,
         "ledger.received": _received_session,
     }

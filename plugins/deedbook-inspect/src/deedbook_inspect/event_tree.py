@@ -39,14 +39,15 @@ class EventTree:
     amendments: Amendments = attrs.field(factory=Amendments)
     declared: DeclaredTypes = NOTHING_DECLARED
 
-    def lines(self, *, depth: int | None = None, payloads: bool = True) -> Iterator[str]:
+    def lines(self, *, depth: int | None = None, payloads: bool = True, ids: bool = False) -> Iterator[str]:
         """Yield the tree, one event a line, and the count of roots and orphans.
 
-        Below *depth* levels under a root only the number of events is shown; without *payloads* only types are.
+        Below *depth* levels under a root only the number of events is shown; without *payloads* only types are. With
+        *ids*, each type is followed by the event's span, actor and time.
         """
         yield f"spans: {len(self.nodes)}, roots: {len(self.roots)}, orphans: {len(self.orphans)}"
         for top in [*self.roots, *self.orphans]:
-            yield from self._below(top, depth, payloads=payloads)
+            yield from self._below(top, depth, payloads=payloads, ids=ids)
 
     def as_json(self) -> dict[str, Any]:
         """Return the tree as JSON: every event with its layer and parent, and the roots and orphans."""
@@ -58,7 +59,7 @@ class EventTree:
                 "actor": event.actor,
                 "span": event.span,
                 "parent": event.parent,
-                **self._amended(event),
+                **self._find_amendments(event),
             }
             for event in self.nodes.values()
         ]
@@ -69,18 +70,20 @@ class EventTree:
             "orphans": [event.span for event in self.orphans],
         }
 
-    def _amended(self, event: Event) -> dict[str, list[int]]:
+    def _find_amendments(self, event: Event) -> dict[str, list[int]]:
         """Return which events amend *event*, if there are any."""
         by = [each.seq for each in self.amendments.of(event.seq)]
         return {"amended_by": by} if by else {}
 
-    def _below(self, top: Event, depth: int | None, *, payloads: bool) -> Iterator[str]:
+    def _below(self, top: Event, depth: int | None, *, payloads: bool, ids: bool) -> Iterator[str]:
         stack = [(top, "", "", 0)]
         while stack:
             event, branch, indent, level = stack.pop()
             by = ", ".join(f"event {each.seq}" for each in self.amendments.of(event.seq))
             mark = f"  (amended by {by})" if by else ""
-            yield plain(f"{branch}{event.type}  {summary(event, self.declared) if payloads else ''}{mark}").rstrip()
+            header = f"  [{event.span} {event.actor} {event.ts}]" if ids else ""
+            text = summary(event, self.declared) if payloads else ""
+            yield plain(f"{branch}{event.type}{header}  {text}{mark}").rstrip()
             below = self._caused_by(event)
             if below and level == depth:
                 yield f"{indent}└─ … {self._count_below(event)} more"

@@ -119,7 +119,7 @@ class Ledgers:
             found: Mapping[str, Any] = {}
             if digest:
                 with suppress(DeedbookError, OSError):  # a file needs no workspace
-                    found = _kept(self.state, digest)
+                    found = _read_charter(self.state, digest)
             self._documents[digest] = found
         return self._documents[digest]
 
@@ -138,7 +138,7 @@ def types_in(place: Path) -> "DeclaredTypes":
     rows: dict[str, Any] = {}
     with suppress(DeedbookError, OSError):
         for digest in _charters_of(place):
-            rows.update(_kept(state, digest).get("records", {}))
+            rows.update(_read_charter(state, digest).get("records", {}))
     return DeclaredTypes(rows)
 
 
@@ -152,7 +152,7 @@ def _charters_of(place: Path) -> Iterator[str]:
                 yield str(split_line(raw, place=str(place)).event.payload.get("charter"))
 
 
-def _kept(state: Path, digest: str) -> Mapping[str, Any]:
+def _read_charter(state: Path, digest: str) -> Mapping[str, Any]:
     from deedbook.charter.store import Store
     from deedbook.format.files import Folder
 

@@ -97,7 +97,7 @@ class OldFile:
 
     def _require_same(self, reading: "_Reading") -> None:
         if reading.digest() != self.sha256:
-            why = "the file was changed while it was read; nothing was taken in. Import it when nobody writes it"
+            why = "the file was changed while it was read; nothing was imported. Import it when no process writes to it"
             raise LedgerError(fault("IMPORT_REFUSED", why, place=self.name))
 
 

@@ -16,8 +16,6 @@ from deedbook.format.detectors import NAMES, Detectors
 
 PROPOSED: Final = ZONES[:3]
 """The zones that accept proposals."""
-GROUNDS: Final = ("user_declared", "tool_verified", "human_approved")
-"""The kinds of provenance."""
 VERSION: Final = "v1"
 KEY: Final = re.compile(r"[a-z0-9][a-z0-9._-]*(?:/[a-z0-9][a-z0-9._-]*)*")
 MAX_KEY: Final = 128

@@ -127,7 +127,7 @@ class GroundsChecker:
         granted = lines.get(lines[claim.call].parent_span_id or "")
         request = lines.get((granted.parent_span_id if granted else None) or "")
         if granted is None or request is None or granted.event_type != "approval.granted":
-            raise UnprovenError("nobody approved this proposal; let a policy answer ask, so that a person decides")
+            raise UnprovenError("this proposal was not approved; let a policy answer ask, so that a person decides")
         request_payload, answer = self._open_payload(claim.session, request), self._open_payload(claim.session, granted)
         if request_payload["call"] != call_digest(claim.ability, claim.raw, claim.principal):
             raise UnprovenError("what was approved is another proposal")

@@ -153,16 +153,3 @@ class Memory:
 def _get_position(event: Event) -> dict[str, Any]:
     """Return the position of an event in the workspace ledger."""
     return {"seq": event.seq, "ts": event.ts}
-
-
-class RecallFold:
-    """The fold whose state is `Memory`."""
-
-    def start(self) -> Memory:
-        """Return an empty memory."""
-        return Memory()
-
-    def step(self, state: Memory, event: Event) -> Memory:
-        """Apply *event*."""
-        state.apply(event)
-        return state

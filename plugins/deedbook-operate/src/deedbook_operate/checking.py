@@ -89,6 +89,11 @@ class FreezeDocument:
         """Where the document is."""
         return f"{self._folder.path}/{STATE_FILE}"
 
+    @property
+    def lock_file(self) -> Path:
+        """Where the lock is that calls hold while they record an intent."""
+        return Path(self._folder.path, LOCK_FILE)
+
     def read(self) -> FreezeState:
         """Return the freezes in force; raises `FreezeInvalid` if the document is not what was written."""
         try:

@@ -55,6 +55,10 @@ class Freeze:
         """What is frozen, for people."""
         return f"agent {self.agent}" if self.agent else f"ability {self.ability}" if self.ability else "all calls"
 
+    def is_same_as(self, other: "Freeze") -> bool:
+        """Return whether both have one target and one reason, no matter who froze, and when."""
+        return (self.agent, self.ability, self.reason) == (other.agent, other.ability, other.reason)
+
     @cached_property
     def _fits_ability(self) -> Callable[[Any], bool]:
         return glob_test([self.ability])

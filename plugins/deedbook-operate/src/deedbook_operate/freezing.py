@@ -13,9 +13,9 @@ A thaw records first and writes the document afterwards; a process that dies in 
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import attrs
 
@@ -43,10 +43,12 @@ from deedbook.workspace.own_ledger import open_own_ledger
 from .checking import FreezeDocument
 from .feature import FEATURE, FREEZE, THAW
 from .freezes import MAX_FREEZES, MAX_REASON, Freeze, FreezeInvalid, FreezeState
+from .lock_holders import describe_lock_holders
 from .running import Charters, OpenSession, find_uncovered, read_open_sessions
 
 _CHANGES: Final = "changes"
 """The lock of a process that changes the document."""
+T = TypeVar("T")
 _HOW: Final = "features: {freeze: {}}"
 
 
@@ -92,20 +94,20 @@ class Freezer:
     def freeze(self, agent: str, ability: str, reason: str, who: str | None, *, partial: bool) -> FreezeReport:
         """Put a freeze in force, durably; raises `BindingError` (``FREEZE_REFUSED``), `LedgerError`.
 
-        With *partial* it is put in force although some sessions do not check it.
+        A target that is frozen for the same reason stays as it is; for another reason the freeze is one more. With
+        *partial* it is put in force although some sessions do not check it.
         """
         _check_reason(reason)
         by, key = self._signer(who)
-        with self.document.lock(_CHANGES):
+        with _hold(self.document.lock(_CHANGES)):
             sessions = read_open_sessions(self.state)
             not_covered = list(find_uncovered(self.state, sessions, self.charters))
             self._refuse_unusable(not_covered, partial=partial)
             self._record_charter()
             self._refuse_unknown(agent, ability, sessions)
             state = self._state()
-            same = (each for each in state.freezes if (each.agent, each.ability) == (agent, ability))
             new = Freeze(new_id(), agent, ability, recordable(reason), by, timestamp(time.time()))
-            freeze = next(same, new)
+            freeze = next((each for each in state.freezes if each.is_same_as(new)), new)
             others = [each for each in state.freezes if each != freeze]
             if len(others) >= MAX_FREEZES:
                 _refuse(f"{len(others)} freezes are in force, which is the most; lift some: deedbook thaw")
@@ -123,7 +125,7 @@ class Freezer:
     def thaw(self, name: str, who: str | None) -> Sequence[Freeze]:
         """Lift the freeze with the id *name*, or its beginning, or all of them if it is empty; return them."""
         by, key = self._signer(who)
-        with self.document.lock(_CHANGES):
+        with _hold(self.document.lock(_CHANGES)):
             state = self._state()
             lifted = [each for each in state.freezes if each.id.startswith(name)]
             if name and len(lifted) != 1:
@@ -151,7 +153,8 @@ class Freezer:
         except LedgerError:
             why = (
                 "the freeze is in force for every later call, but a process is still recording a call that began "
-                "before: it is stopped, or its disk does not answer. End that process, and run the same command again"
+                "before: it is stopped, or its disk does not answer. "
+                f"{describe_lock_holders(self.document.lock_file)}, and run the same command again"
             )
             raise LedgerError(fault("FREEZE_REFUSED", why, retryable=True)) from None
 
@@ -243,7 +246,7 @@ class Freezer:
 def open_freezer(path: str) -> Iterator[Freezer]:
     """Open the workspace at *path* for a freeze, even if its settings cannot be read; raises `DeedbookError`."""
     workspace, notes = read_leniently(path)
-    with open_own_ledger(workspace) as ledger, Folder.at(workspace.state) as state:
+    with _hold(open_own_ledger(workspace)) as ledger, Folder.at(workspace.state) as state:
         charters = Charters(state)
         if notes:
             current = charters.current()
@@ -256,6 +259,21 @@ def open_freezer(path: str) -> Iterator[Freezer]:
             yield Freezer(workspace, notes, state, ledger, document, charters, principals)
         finally:
             document.close()
+
+
+@contextmanager
+def _hold(lock: AbstractContextManager[T]) -> Iterator[T]:
+    """Hold *lock*; if it does not become free, the error says that no freeze was changed, and which process has it."""
+    with ExitStack() as held:
+        try:
+            found = held.enter_context(lock)
+        except LedgerError as problem:
+            if problem.error.code != "LEDGER_LOCKED" or problem.error.place is None:
+                raise
+            todo = describe_lock_holders(Path(problem.error.place))
+            why = f"no freeze was changed, because another process is writing here and does not end. {todo}, and repeat"
+            raise LedgerError(attrs.evolve(problem.error, message=why)) from None
+        yield found
 
 
 def _covers(freeze: Freeze, request: Mapping[str, Any]) -> bool:

@@ -65,7 +65,7 @@ def compare_packs(
         after = held.enter_context(_bindings(new, catalogue, root, held))
         for ledger in ledgers:
             sessions += 1
-            decisions.add(_changed(ledger, before, after))
+            decisions.add(_find_changes(ledger, before, after))
         changes = compare(before.charter.document, after.charter.document)
         charters = (before.charter.digest, after.charter.digest)
     return Comparison(changes, decisions, sessions, charters)
@@ -78,7 +78,7 @@ def _bindings(pack: Pack, catalogue: Catalogue, root: Path | None, held: ExitSta
     return bindings_for_judging(load_workspace(root, catalogue=used), used)
 
 
-def _changed(ledger: Path, before: Bindings, after: Bindings) -> Iterator[RejudgedCall | RejudgedSubject]:
+def _find_changes(ledger: Path, before: Bindings, after: Bindings) -> Iterator[RejudgedCall | RejudgedSubject]:
     for was, now in zip(rejudge_decisions(ledger, before), rejudge_decisions(ledger, after), strict=True):
         if isinstance(was, RejudgedCall) and isinstance(now, RejudgedCall):
             yield _difference(was, now)

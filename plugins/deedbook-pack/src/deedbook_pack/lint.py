@@ -212,10 +212,10 @@ def _rules(scratch: Scratch, workspace: Workspace, charter: Charter) -> Iterator
     for each in lint_policies(charter.document, installed_kinds(scratch.catalogue), workspace.policies):
         if each.policy in own:
             yield Finding.note(scratch.relocate_place(each.place), scratch.pack.shorten(str(each)))
-    yield from _untested(scratch, run_cases(scratch.pack, workspace, scratch.catalogue, skip=False))
+    yield from _find_untested(scratch, run_cases(scratch.pack, workspace, scratch.catalogue, skip=False))
 
 
-def _untested(scratch: Scratch, result: TestResult) -> Iterator[Finding]:
+def _find_untested(scratch: Scratch, result: TestResult) -> Iterator[Finding]:
     for each in result.coverage:
         if not each.covered:
             why = f"{each.label} of policy {each.policy} has no test: no case is decided by it"

@@ -94,7 +94,7 @@ def open_packs(named: str, held: ExitStack, catalogue: Catalogue | None = None) 
     Temporary files stay until *held* is closed. Raises `DeedbookError` if there is none.
     """
     if not is_path(named):
-        return [_installed(named, catalogue or discover())]
+        return [_find_installed(named, catalogue or discover())]
     path = Path(named)
     if path.name.endswith(WHEEL):
         return open_wheel(path.name, _read_wheel(path), held)
@@ -112,7 +112,7 @@ def choose_pack(packs: list[Pack], wanted: str | None, named: str) -> Pack:
     raise SourceError(fault("USAGE", why, place=named))
 
 
-def _installed(name: str, catalogue: Catalogue) -> Pack:
+def _find_installed(name: str, catalogue: Catalogue) -> Pack:
     if name.startswith(AGENT_PLUGIN):
         why = "is an Agent Plugin, of which only skills are read; `deedbook skills lint` checks these"
         raise SourceError(fault("USAGE", why, place=name))
@@ -146,11 +146,11 @@ def open_wheel(name: str, data: bytes, held: ExitStack, project: Project | None 
     info = next(path.split("/")[0] for path in files if path.endswith(".dist-info/RECORD"))
     found = discover([importlib_metadata.Distribution.at(Path(site) / info)])
     if found.unreadable:
-        raise _broken(f"its metadata cannot be read: {found.unreadable[0]}", name)
+        raise _broken_error(f"its metadata cannot be read: {found.unreadable[0]}", name)
     offers = [offer for (kind, _), offer in sorted(found.offers.items()) if kind == "pack"]
     packs = [Pack(offer, project.folder(offer.name) if project else None) for offer in offers]
     if not packs:
-        raise _broken('offers no pack; its metadata needs an entry point of the group "deedbook.packs"', name)
+        raise _broken_error('offers no pack; its metadata needs an entry point of the group "deedbook.packs"', name)
     return packs
 
 
@@ -163,7 +163,7 @@ def read_wheel(name: str, data: bytes) -> dict[str, bytes]:
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError) as problem:
         if isinstance(problem, DeedbookError):
             raise
-        raise _broken(f"is no wheel: {problem}", name) from None
+        raise _broken_error(f"is no wheel: {problem}", name) from None
     raise_all(BindingError, _record_faults(files, name))
     return files
 
@@ -219,5 +219,5 @@ def _broken_fault(why: str, wheel: str) -> DomainError:
     return fault("PLUGIN_BROKEN", why, place=wheel)
 
 
-def _broken(why: str, wheel: str) -> BindingError:
+def _broken_error(why: str, wheel: str) -> BindingError:
     return BindingError(_broken_fault(why, wheel))

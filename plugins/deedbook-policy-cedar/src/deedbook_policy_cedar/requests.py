@@ -52,18 +52,18 @@ def build_entities(call: Call) -> list[dict[str, Any]]:
 
 def find_unsupported(args: Object) -> str | None:
     """Return the first value in *args* that Cedar lacks, by its JSON pointer; ``None`` if there is none."""
-    return next(_unsupported(args, ("args",)), None)
+    return next(_find_unsupported(args, ("args",)), None)
 
 
-def _unsupported(value: Any, at: tuple[str | int, ...]) -> Iterator[str]:
+def _find_unsupported(value: Any, at: tuple[str | int, ...]) -> Iterator[str]:
     if isinstance(value, dict):
         for name, each in value.items():
             if name in _ESCAPES:
                 yield f"{join_pointer(*at, name)} is a name that Cedar reserves"
-            yield from _unsupported(each, (*at, name))
+            yield from _find_unsupported(each, (*at, name))
     elif isinstance(value, list):
         for index, each in enumerate(value):
-            yield from _unsupported(each, (*at, index))
+            yield from _find_unsupported(each, (*at, index))
     elif value is None:
         yield f"{join_pointer(*at)} is null, which Cedar lacks"
     elif isinstance(value, float):

@@ -163,7 +163,7 @@ def _choice(node: Node) -> _Value:
 
     def choice(variables: Variables) -> Any:
         found = one(variables)
-        return found in accepted if type(found) is str else _undecided()
+        return found in accepted if type(found) is str else _raise_undecided()
 
     return choice
 
@@ -171,7 +171,7 @@ def _choice(node: Node) -> _Value:
 def _text_test(holds: Callable[[str, str], bool], one: _Value, other: _Value) -> _Value:
     def text_test(variables: Variables) -> Any:
         first, second = one(variables), other(variables)
-        return holds(first, second) if type(first) is str and type(second) is str else _undecided()
+        return holds(first, second) if type(first) is str and type(second) is str else _raise_undecided()
 
     return text_test
 
@@ -181,7 +181,7 @@ def _presence(node: Node) -> _Value:
 
     def presence(variables: Variables) -> Any:
         found = of(variables)
-        return name in found if isinstance(found, Mapping) else _undecided()
+        return name in found if isinstance(found, Mapping) else _raise_undecided()
 
     return presence
 
@@ -212,7 +212,7 @@ def _member(of: _Value, name: str) -> _Value:
 def _index(of: _Value, key: _Value) -> _Value:
     def index(variables: Variables) -> Any:
         found, name = of(variables), key(variables)
-        return found[name] if type(name) is str else _undecided()
+        return found[name] if type(name) is str else _raise_undecided()
 
     return index
 
@@ -220,7 +220,7 @@ def _index(of: _Value, key: _Value) -> _Value:
 def _size(of: _Value) -> _Value:
     def size(variables: Variables) -> Any:
         found = of(variables)
-        return len(found) if isinstance(found, str | list | Mapping) else _undecided()
+        return len(found) if isinstance(found, str | list | Mapping) else _raise_undecided()
 
     return size
 
@@ -231,12 +231,12 @@ def _sum(add: Callable[[int, int], int], one: _Value, other: _Value) -> _Value:
         if not all(type(number) is int and _LEAST <= number <= _MOST for number in numbers):
             raise _Undecided
         found = add(*numbers)
-        return found if _LEAST <= found <= _MOST else _undecided()
+        return found if _LEAST <= found <= _MOST else _raise_undecided()
 
     return sum_of
 
 
-def _undecided() -> Any:
+def _raise_undecided() -> Any:
     raise _Undecided
 
 

@@ -38,9 +38,9 @@ class RolePermissions(SubjectPolicy):
     """Says which personas may be dispatched, by rules, and where they may write, by the table ``personas``.
 
     A persona acts under the skill of its name. Its calls with effects ``write`` or ``irreversible`` are allowed if
-    every path among their arguments is where it may write, and denied otherwise; a call without such a path is denied,
-    too. About a skill that the table does not have, ``default`` decides, unless ``only_listed`` is true. Calls without
-    a skill, of flows (whose own calls are judged), and without such effects get an advisory answer, which gates
+    every path among their arguments is where it may write, and denied otherwise; a call without such a path is also
+    denied. About a skill that the table does not have, ``default`` decides, unless ``only_listed`` is true. Calls
+    without a skill, of flows (whose own calls are judged), and without such effects get an advisory answer, which gates
     nothing.
     """
 

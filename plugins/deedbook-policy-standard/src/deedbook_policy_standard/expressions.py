@@ -180,7 +180,7 @@ class Language:
         made = checked.return_type()
         if made not in (self._cel.Type.BOOL, self._cel.Type.DYN):
             raise Invalid(Flaw(f"is of type {made.name().lower()}; a condition is true or false"))
-        if refused := tuple(_refused(tree)):
+        if refused := tuple(_find_refused(tree)):
             raise Invalid(*refused)
         self._used |= {node.name for node in tree.walk() if node.kind == "name"}
         arguments = _arguments(tree)
@@ -210,7 +210,7 @@ class Language:
     def used_values(self, value_of: Callable[[str], Any]) -> dict[str, Any]:
         """Return the variables that the expressions use; of the arguments only those that they name."""
         seen = {name: value_of(name) for name in self._used & self.readers.keys()}
-        if self._arguments is not None and "args" in seen:  # a large argument that nobody asks about costs nothing
+        if self._arguments is not None and "args" in seen:  # a large argument that no condition reads costs nothing
             args = seen["args"]
             seen["args"] = {name: args[name] for name in self._arguments if name in args}
         return seen
@@ -260,8 +260,6 @@ CALL: Final[Readers] = {
     "facts": lambda call: nested(call.facts),
 }
 """What a condition about a call may speak of."""
-VARIABLES: Final = tuple(CALL)
-"""The names of these variables."""
 
 
 def _arguments(tree: Node) -> frozenset[str] | None:
@@ -284,7 +282,7 @@ def _declare_in_cidr(cel: Any) -> Any:
     return cel.FunctionDecl(_IN_CIDR, [overload])
 
 
-def _refused(tree: Node) -> Iterator[Flaw]:
+def _find_refused(tree: Node) -> Iterator[Flaw]:
     """Yield what the engine accepts and this language does not."""
     deep = _too_deep(tree, 0)
     if deep is not None:
@@ -336,10 +334,10 @@ def _flaws(text: str, said: str, variables: tuple[str, ...]) -> Iterator[Flaw]:
     for line, column, message in found:
         above, beside = max(int(line) - 1, 0), max(int(column) - 1, 0)
         at = sum(len(each) + 1 for each in lines[:above]) + beside
-        yield _explained(text, message, at, variables)
+        yield _explain_unknown(text, message, at, variables)
 
 
-def _explained(text: str, message: str, at: int, variables: tuple[str, ...]) -> Flaw:
+def _explain_unknown(text: str, message: str, at: int, variables: tuple[str, ...]) -> Flaw:
     unknown = _UNKNOWN.match(message)
     if unknown is None:
         return Flaw(_short(message), at)

@@ -35,10 +35,10 @@ class LoopHalt(SubjectPolicy):
     @classmethod
     def read(cls, case: SubjectCase) -> Object:
         """Return the generation with the computed members."""
-        return {**case.value, **dict(_computed(case.value))}
+        return {**case.value, **dict(_compute(case.value))}
 
 
-def _computed(generation: Object) -> Iterator[tuple[str, Any]]:
+def _compute(generation: Object) -> Iterator[tuple[str, Any]]:
     left = set(generation["fingerprints"])
     history = generation["history"]
     yield "oscillates", bool(left) and any(left == set(earlier["fingerprints"]) for earlier in history)

@@ -6,7 +6,6 @@ which no ability takes.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import attrs
 
@@ -16,8 +15,6 @@ from deedbook.policy.match import AbilityFacts
 
 from .ruleset import Rule, RuleSet, problems, when_problem
 from .vocabulary import flaws, unknown_argument
-
-_MODELS: Final = "model/"
 
 
 def check(body: Object, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:
@@ -47,10 +44,10 @@ def lint(body: Object, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProb
         for pointer, why in _unknown(body["rules"][index], _arguments(rule, abilities)):
             message = f"looks at no argument: {why}; {_consequence(body['rules'][index], pointer)}"
             yield PolicyProblem(rule=index, pointer=_at_argument(index, pointer).pointer, message=message)
-        yield from _evaded(body["rules"][index], index, abilities)
+        yield from _find_evasions(body["rules"][index], index, abilities)
 
 
-def _evaded(rule: Object, index: int, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:
+def _find_evasions(rule: Object, index: int, abilities: Sequence[PolicyTarget]) -> Iterator[PolicyProblem]:
     """Yield where a rule that denies or asks compares a path as text: another spelling of it evades the rule."""
     if rule["then"] == "allow":
         return
@@ -74,15 +71,13 @@ def _idle(body: Object, made: RuleSet, about: Sequence[AbilityFacts]) -> Iterato
         concerned = [rules for facts, rules in zip(about, deciding, strict=True) if rule.match.could_match(facts)]
         if not concerned:
             near = _near(body["rules"][index], [facts.id for facts in about])
-            names = tuple(_list_exact_abilities(body["rules"][index])) if rule.decision.outcome != "allow" else ()
-            message = f"is about no ability that this policy is asked about{near}"
-            yield PolicyProblem(rule=index, message=message, names=names)
+            yield PolicyProblem(rule=index, message=f"is about no ability that this policy is asked about{near}")
         elif not any(index in rules for rules in concerned):
             before = sorted({rules[-1] for rules in concerned if rules[-1] is not None})
-            yield PolicyProblem(rule=index, message=_unreached(before), other_rules=tuple(before))
+            yield PolicyProblem(rule=index, message=_describe_unreached(before), other_rules=tuple(before))
 
 
-def _unreached(before: Sequence[int]) -> str:
+def _describe_unreached(before: Sequence[int]) -> str:
     rules = ", ".join(f"rule {first + 1}" for first in before)
     return f"is never reached: {rules} always decide{'s' if len(before) == 1 else ''} before it"
 
@@ -95,11 +90,6 @@ def _near(rule: Object, known: Sequence[str]) -> str:
 def _list_abilities(rule: Object) -> Sequence[str]:
     named: str | Sequence[str] = rule["match"].get("abilities", ())
     return [named] if isinstance(named, str) else named
-
-
-def _list_exact_abilities(rule: Object) -> Iterator[str]:
-    """Yield the abilities that *rule* names; no patterns, and no models, which other profiles may have."""
-    yield from (name for name in _list_abilities(rule) if "*" not in name and not name.startswith(_MODELS))
 
 
 def _facts(target: PolicyTarget) -> AbilityFacts:

@@ -126,7 +126,7 @@ class RuleSet:
     def __init__(self, settings: Object) -> None:
         raise_all(BindingError, (fault(each.code, each.message) for each in problems(settings)))
         self._language = _language(settings)
-        self.rules = tuple(_compiled(index, rule, self._language) for index, rule in enumerate(settings["rules"]))
+        self.rules = tuple(_compile_rule(index, rule, self._language) for index, rule in enumerate(settings["rules"]))
         self._default = default_decision(settings.get("default", "deny"))
         self._asked = default_decision("ask", f"by the ability's tag {ASK_BY_DEFAULT} a person decides")
         self._plans: dict[_Key, Plan] = {}
@@ -187,7 +187,7 @@ def unclear_denial(decision: Decision, why: Unclear) -> Decision:
     return Decision("deny", f"rule {rule + 1}: when cannot be decided: {why}", None, {"rule": rule, "unclear": True})
 
 
-def _compiled(index: int, rule: Object, language: Language | None) -> Rule:
+def _compile_rule(index: int, rule: Object, language: Language | None) -> Rule:
     then: Outcome = rule["then"]
     compiled = Match.compile(rule["match"], at=("rules", index, "match"), allows=then == "allow")
     said = "" if then == "allow" else f"rule {index + 1} says {then}"

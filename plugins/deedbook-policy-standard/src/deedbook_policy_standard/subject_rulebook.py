@@ -75,7 +75,7 @@ def reachable(kind: Kind, body: Object) -> frozenset[int | None]:
     if prod(map(len, values.values())) > _MOST_CASES:
         return frozenset([*range(len(body["rules"])), None])
     cases = (dict(zip(values, each, strict=True)) for each in product(*values.values()))
-    return frozenset(index for case in cases for index in policy.deciding(case))
+    return frozenset(index for case in cases for index in policy.find_deciding(case))
 
 
 def _values(kind: Kind, body: Object) -> Mapping[str, Sequence[Any]]:

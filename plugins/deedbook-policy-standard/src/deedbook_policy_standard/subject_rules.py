@@ -112,7 +112,7 @@ class SubjectPolicy:
         raise_all(BindingError, (fault(each.code, each.message) for each in problems(type(self), settings)))
         has_conditions = any("when" in rule for rule in settings["rules"])
         self._language = self.language(settings) if has_conditions else None
-        rules = [self._compiled(index, rule) for index, rule in enumerate(settings["rules"])]
+        rules = [self._compile_rule(index, rule) for index, rule in enumerate(settings["rules"])]
         self.rules = tuple(sorted(rules, key=self.strictness))
         self._all = (1 << len(rules)) - 1
         self._members = tuple(_members(self.rules))
@@ -120,7 +120,7 @@ class SubjectPolicy:
 
     def decide(self, case: SubjectCase) -> Decision:
         """Return the decision of the strictest rule that holds, else the default."""
-        waiting = self._fitting(self.read(case) if self.is_computed else case.value)
+        waiting = self._find_fitting(self.read(case) if self.is_computed else case.value)
         sight = None
         while waiting:
             lowest = waiting & -waiting
@@ -137,7 +137,7 @@ class SubjectPolicy:
                 return self.unclear(rule, why)
         return self._default
 
-    def _fitting(self, value: Object) -> _Mask:
+    def _find_fitting(self, value: Object) -> _Mask:
         """Return the rules whose match fits *value*."""
         fitting = self._all
         for name, by_value, otherwise in self._members:
@@ -145,9 +145,9 @@ class SubjectPolicy:
             fitting &= by_value.get(found if type(found) is str else value_key(found), otherwise)
         return fitting
 
-    def deciding(self, value: Object) -> Iterator[int | None]:
+    def find_deciding(self, value: Object) -> Iterator[int | None]:
         """Yield the rules that may decide about *value*, by index, as far as their matches tell; ``None``: default."""
-        waiting = self._fitting(value)
+        waiting = self._find_fitting(value)
         for place, rule in enumerate(self.rules):
             if waiting >> place & 1:
                 yield rule.decision.signals["rule"]
@@ -155,7 +155,7 @@ class SubjectPolicy:
                     return
         yield None
 
-    def _compiled(self, index: int, body: Object) -> SubjectRule:
+    def _compile_rule(self, index: int, body: Object) -> SubjectRule:
         then: Outcome = body["then"]
         accepts = {name: frozenset(map(value_key, as_list(values))) for name, values in body.get("match", {}).items()}
         when = self._language.compile(body["when"]) if self._language and "when" in body else None

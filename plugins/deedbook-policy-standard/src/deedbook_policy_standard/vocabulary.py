@@ -1,7 +1,7 @@
-"""What a condition in CEL may see, by JSON Schema: what is misspelt there is found when the workspace is compiled.
+"""What a condition in CEL may see, by JSON Schema: misspelt names are found when the workspace is compiled.
 
 A `View` is the schemas that a value may fit, each with the document that its references lead through; ``None`` where
-nobody can tell. A member is missing if no schema of the view has room for it: a schema that lists ``properties`` has
+that is unknown. A member is missing if no schema of the view has room for it: a schema that lists ``properties`` has
 room for these, and for others where ``additionalProperties`` or ``patternProperties`` say so.
 """
 
@@ -101,7 +101,7 @@ def unknown_argument(pointer: str, args: Sequence[Sequence[Object]]) -> str | No
         return None
     known = {key for schemas in args for each in schemas for part, _ in _pieces(each, each)
              for key in part.get("properties", {})}  # fmt: skip
-    return _missing("args", name, sorted(known))
+    return _describe_missing("args", name, sorted(known))
 
 
 def _refuses(schema: Any, name: str, root: Any, seen: tuple[int, ...]) -> bool:
@@ -158,7 +158,7 @@ class _Reader:
         if kinds is not None and "object" not in kinds:
             self._flaws.append(Flaw(f"{path} is {_describe_kinds(kinds)}, which has no {name}", at))
         else:
-            self._flaws.append(Flaw(_missing(path, name, sorted(known)), at))
+            self._flaws.append(Flaw(_describe_missing(path, name, sorted(known)), at))
         return None
 
     def _call(self, node: Node, parts: list[View]) -> View:
@@ -303,7 +303,7 @@ def _members_of(schema: Any, root: Mapping[str, Any], name: str) -> tuple[list[P
 
 
 def _fits(pattern: str, name: str) -> bool:
-    # the engine of all patterns: linear, whoever wrote them
+    # the engine of all patterns: linear, since their authors are not trusted
     return jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=pattern_options()).is_valid(name)
 
 
@@ -371,7 +371,7 @@ def _path(node: Node) -> str:
     return f"{_path(node.parts[0])}[…]" if node.kind == "call" and node.name == "_[_]" else "this"
 
 
-def _missing(path: str, name: str, known: list[str]) -> str:
+def _describe_missing(path: str, name: str, known: list[str]) -> str:
     names = f"{suggest(name, known)}; known: {', '.join(known) or 'none'}"
     if path == "args":
         return f"no ability that this rule can be about has the argument {name}{names}"

@@ -30,7 +30,7 @@ _REASONS: Final = {
 }
 
 
-def read(message: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
+def read(message: Object, request: Object, names: Names, prices: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the response that a *message*, as parsed from JSON, is to *request*."""
     reason = reason_of(message.get("stop_reason"), "stop_reason", _REASONS)
     texts, uses = [], []
@@ -46,11 +46,10 @@ def read(message: Object, request: Object, names: Names, prices: Mapping[str, fl
             unclear(f"the message holds a block of the type {str(kind)[:40]!r}, which was not asked for")
 
     def call(use: Object, number: int) -> Object:
-        given = thoughts.noted(use.get("id"), blocks) if number == 1 else use.get("id")
-        return tool_call(request, names, use.get("name"), use.get("input"), given=given, number=number)
+        return tool_call(request, names, use.get("name"), use.get("input"), given=use.get("id"), number=number)
 
     text = "".join(texts)
-    return response(
+    made = response(
         request,
         text=text,
         calls=calls_of(reason, uses, call),
@@ -58,9 +57,10 @@ def read(message: Object, request: Object, names: Names, prices: Mapping[str, fl
         usage=_usage(message, request, text, prices),
         model=message.get("model"),
     )
+    return {**made, "tool_calls": thoughts.add_layout(made["tool_calls"], blocks)}
 
 
-def _usage(message: Object, request: Object, text: str, prices: Mapping[str, float] | None) -> Object:
+def _usage(message: Object, request: Object, text: str, prices: Mapping[str, Any] | None) -> Object:
     """Return what was used; the API counts what its cache gave and took apart from the rest."""
     told = counts_of(message, "usage")
     fresh, written = count(told, "input_tokens"), count(told, "output_tokens")

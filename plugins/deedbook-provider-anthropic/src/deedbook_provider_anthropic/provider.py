@@ -41,12 +41,20 @@ class Anthropic(HttpProvider):
         interruptible=True,
         files="host",
         images=True,
+        named=True,
+        requires={"anthropic": f"pip install '{SDK}'"},
     )
 
     def __init__(self, settings: Object, host: Host) -> None:
         given = dict(settings)
         self._effort: str | None = given.pop("effort", None)
         super().__init__(Settings.of(given, base_url=ADDRESS, own=("x-api-key", "anthropic-version")), host)
+
+    def load(self) -> None:
+        """Import the SDK, and the part of it that requests need."""
+        super().load()
+        vendor_sdk("anthropic", SDK)
+        vendor_sdk("anthropic.resources.messages", SDK)
 
     def authorization(self, key: str) -> dict[str, str]:
         """Return the header with the key."""

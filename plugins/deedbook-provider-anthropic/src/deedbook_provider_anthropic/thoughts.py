@@ -15,12 +15,12 @@ KINDS: Final = ("thinking", "redacted_thinking")
 _OURS: Final = "toolu_"
 
 
-def noted(call_id: object, blocks: Sequence[Object]) -> object:
-    """Return the id of the first call of an answer, with its layout if the answer holds blocks of thinking."""
-    if not isinstance(call_id, str) or not any(block.get("type") in KINDS for block in blocks):
-        return call_id
-    layout = [_member(block) for block in blocks]
-    return f"{call_id}:{json.dumps(layout, ensure_ascii=False, separators=(',', ':'))}"
+def add_layout(calls: Sequence[Object], blocks: Sequence[Object]) -> list[Object]:
+    """Return the calls of an answer; if it holds blocks of thinking, the id of the first call has its layout."""
+    if not calls or not any(block.get("type") in KINDS for block in blocks):
+        return list(calls)
+    layout = json.dumps([_member(block) for block in blocks], ensure_ascii=False, separators=(",", ":"))
+    return [{**calls[0], "id": f"{calls[0]['id']}:{layout}"}, *calls[1:]]
 
 
 def own_id(call_id: str) -> str:

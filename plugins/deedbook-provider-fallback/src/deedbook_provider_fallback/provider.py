@@ -17,7 +17,8 @@ from .escalation import Escalation
 MOST_ATTEMPTS: Final = 10
 _LATE: Final = "TOOL_TIMEOUT"
 """The code of a call that the kernel ended at its limit."""
-_OF_MODELS: Final = frozenset({"PROVIDER_ERROR", "INTAKE_REFUSED"})
+_MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
+_OF_MODELS: Final = frozenset({"PROVIDER_ERROR", "INTAKE_REFUSED", _MALFORMED})
 """The codes of failures that a provider reports."""
 _LONGEST: Final = 300
 _NO_USAGE: Final[Object] = {"input_tokens": 0, "output_tokens": 0}
@@ -90,9 +91,10 @@ class Fallback:
     """Asks each model through the door; every attempt has its own request and outcome in the ledger.
 
     An error that asking again can mend (`Failed.retryable`, or a call that was ended at its limit) is followed by
-    another attempt, and then by the next model. Every other error ends the call: a refused key, a refused request or a
-    denial must not be hidden by another model's answer. Rules of `escalate` choose a later model to begin
-    with, or after an answer. The response counts no tokens; those of the attempts count.
+    another attempt, and then by the next model. Every other error ends the call, unless a rule of `escalate` names its
+    code: a refused key, a refused request or a denial must not be hidden by another model's answer. Rules of `escalate`
+    also choose a later model to begin with, or after an answer. The response counts no tokens; those of the attempts
+    count.
     """
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
@@ -109,7 +111,15 @@ class Fallback:
         course, models = Course(), self._plan.models
         at, response = self._plan.escalate.first(request), None
         while at < len(models):
-            answer = await self._ask(models[at], asked, ctx, course)
+            try:
+                answer = await self._ask(models[at], asked, ctx, course)
+            except Failed as problem:
+                to = self._plan.escalate.next_after(problem)
+                if to is None or to <= at:
+                    raise
+                course.fail(models[at], problem)
+                at = to
+                continue
             at += 1
             if answer is not None:
                 response = answer
@@ -150,23 +160,33 @@ class Course:
     """What became of the attempts so far: a line for each, the last failure, and when asking may help again."""
 
     lines: list[str] = attrs.field(factory=list)
+    malformed: bool = False
+    retryable: bool = False
     waits: list[float | None] = attrs.field(factory=list)
 
     def skip(self, tier: str, seconds: float) -> None:
         """Note that *tier* is not asked for so many *seconds*."""
         self.lines.append(f"{tier} failed too often and is not asked for {max(seconds, 0):.0f} s")
         self.waits.append(max(seconds, 0))
+        self.retryable = True
 
     def fail(self, tier: str, problem: Failed) -> None:
         """Note a failed attempt."""
         self.lines.append(f"{tier}: {str(problem)[:_LONGEST]}")
+        self.malformed = problem.code == _MALFORMED
         self.waits.append(problem.retry_after)
+        self.retryable = self.retryable or _can_mend(problem)
 
     def failure(self) -> Failed:
-        """Return the failure of the whole call."""
+        """Return the failure of the whole call; the flow tells it to the role if the last answer was malformed."""
         why = f"no model answered; {'; '.join(self.lines)}"
         known = [wait for wait in self.waits if wait is not None]
-        return Failed("PROVIDER_ERROR", why, retryable=True, retry_after=min(known, default=None))
+        return Failed(
+            _MALFORMED if self.malformed else "PROVIDER_ERROR",
+            why,
+            retryable=self.retryable,
+            retry_after=min(known, default=None),
+        )
 
 
 def _can_mend(problem: Failed) -> bool:

@@ -32,7 +32,7 @@ _REASONS: Final = {
 _MODEL_FAILED: Final = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 
 
-def read(answer: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
+def read(answer: Object, request: Object, names: Names, prices: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the response that an *answer*, as parsed from JSON, is to *request*."""
     reason, parts = _outcome(answer)
     texts, functions = [], []
@@ -80,7 +80,7 @@ def _outcome(answer: Object) -> tuple[str, list[dict[str, Any]]]:
     return reason, objects(content.get("parts") or [], "the parts are no list of objects")
 
 
-def _usage(answer: Object, request: Object, text: str, prices: Mapping[str, float] | None) -> Object:
+def _usage(answer: Object, request: Object, text: str, prices: Mapping[str, Any] | None) -> Object:
     """Return what was used; thoughts are paid for as what is written."""
     told = counts_of(answer, "usageMetadata")
     asked, written = count(told, "promptTokenCount"), count(told, "candidatesTokenCount")

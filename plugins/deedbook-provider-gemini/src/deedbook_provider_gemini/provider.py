@@ -37,10 +37,17 @@ class Gemini(HttpProvider):
         interruptible=True,
         files="host",
         images=True,
+        named=True,
+        requires={"google.genai": f"pip install '{SDK}'"},
     )
 
     def __init__(self, settings: Object, host: Host) -> None:
         super().__init__(Settings.of(settings, base_url=ADDRESS, own=("x-goog-api-key",)), host)
+
+    def load(self) -> None:
+        """Import the SDK."""
+        super().load()
+        vendor_sdk("google.genai", SDK)
 
     def authorization(self, key: str) -> dict[str, str]:
         """Return the header with the key."""

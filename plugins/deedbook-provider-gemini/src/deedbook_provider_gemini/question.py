@@ -15,7 +15,7 @@ from deedbook_provider_http.functions import (
 )
 from deedbook_provider_http.images import message_parts
 from deedbook_provider_http.names import Names
-from deedbook_provider_http.schemas import reduced
+from deedbook_provider_http.schemas import reduce_schema
 
 from . import signatures
 
@@ -64,7 +64,7 @@ def _form(schema: Object, way: str) -> dict[str, Any]:
 
 def _reduce_schema(schema: Object) -> dict[str, Any]:
     """Return a schema as far as the API knows it; the kernel checks the answer by the whole one."""
-    return {key: value for key, value in reduced(schema, KEYWORDS).items() if key != "$id"}
+    return {key: value for key, value in reduce_schema(schema, KEYWORDS).items() if key != "$id"}
 
 
 def _contents(request: Object, names: Names) -> list[dict[str, Any]]:

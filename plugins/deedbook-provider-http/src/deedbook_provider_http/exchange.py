@@ -1,8 +1,8 @@
 """One request and its answer as bytes, whatever an SDK makes of them.
 
 An SDK gets an HTTP client that sends one request with exactly our headers, follows no redirect, takes nothing from the
-environment, and lets no more than `MAX_BYTES` through. What the answer holds is read here, not by the SDK: SDKs take
-JSON that intake refuses, and none of their objects has to leave the provider.
+environment, and reads the answer itself, at most `MAX_BYTES`. The SDK sees an empty body: SDKs take JSON that intake
+refuses, and fail in words of their own where an answer is not what they expect.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ class Exchange:
         self.take = take
         self.sent = False
         self.ended = False
+        self.problem: Exception | None = None
         self.status: int | None = None
         self.answer_headers: Mapping[str, str] = {}
         self.body = bytearray()
@@ -56,8 +57,8 @@ class Exchange:
         limit = httpx2.Timeout(min(seconds, SILENCE), connect=min(seconds, CONNECT))
         try:
             async with asyncio.timeout(min(seconds, LONGEST)):
-                inner = httpx2.AsyncHTTPTransport(verify=_trust(), trust_env=False)
-                transport = _Guarded(inner, self, httpx2.URL(endpoint.base_url))
+                inner = httpx2.AsyncHTTPTransport(verify=read_trust(), trust_env=False)
+                transport = _Guarded(inner, self, endpoint)
                 async with httpx2.AsyncClient(
                     transport=transport, trust_env=False, follow_redirects=False, timeout=limit
                 ) as client:
@@ -65,8 +66,10 @@ class Exchange:
         except Trouble:
             raise
         except Exception as problem:  # noqa: BLE001 - whatever an SDK raises, the caller learns it in our words
-            if not self.ended:
-                raise explained(problem, endpoint) from None
+            if not self.ended and self.problem is None:
+                raise translate_failure(problem, endpoint) from None
+        if self.problem is not None:
+            raise translate_failure(self.problem, endpoint)
         if self.good and self.ended:
             return
         if self.ended and self.status is not None:
@@ -75,7 +78,7 @@ class Exchange:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
+def read_trust() -> ssl.SSLContext:
     """Return the certificates that the system trusts, read once: reading them takes longer than a whole request."""
     return httpx2.create_ssl_context(trust_env=False)
 
@@ -89,7 +92,7 @@ def read_json(raw: bytes, why: str) -> Json:
     return found
 
 
-def explained(problem: BaseException, endpoint: Endpoint) -> Trouble:
+def translate_failure(problem: BaseException, endpoint: Endpoint) -> Trouble:
     """Return what went wrong before a whole answer was there, by the HTTP library's exception behind *problem*."""
     causes = [*_chain(problem)]
     for each in causes:
@@ -126,17 +129,17 @@ def _error_body(raw: bytes) -> object:
 class _Guarded(httpx2.AsyncBaseTransport):
     """The way out: one request to one address, exactly the exchange's headers, and no answer that is too large."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, exchange: Exchange, address: httpx2.URL) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, exchange: Exchange, endpoint: Endpoint) -> None:
         self._inner = inner
         self._exchange = exchange
-        self._address = address
+        self._endpoint = endpoint
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request."""
         exchange = self._exchange
         if exchange.sent:
             raise Trouble("the SDK tried to send a second request, which providers do not")
-        to, wanted = request.url, self._address
+        to, wanted = request.url, httpx2.URL(self._endpoint.base_url)
         if (to.scheme, to.host, to.port) != (wanted.scheme, wanted.host, wanted.port):
             raise Trouble(f"the SDK tried to send the request to {to.host} instead of {wanted.host}")
         exchange.sent = True
@@ -150,7 +153,7 @@ class _Guarded(httpx2.AsyncBaseTransport):
         )
         response = await self._inner.handle_async_request(sent)
         try:
-            _check(response, exchange)
+            _check(response, exchange, self._endpoint)
         except Trouble:
             await response.aclose()
             raise
@@ -163,25 +166,35 @@ class _Guarded(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def _check(response: httpx2.Response, exchange: Exchange) -> None:
+def _check(response: httpx2.Response, exchange: Exchange, endpoint: Endpoint) -> None:
     exchange.status, exchange.answer_headers = response.status_code, response.headers
     coding = response.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
-        raise Trouble(f"the endpoint answers with {coding[:40]!r} encoding, which was not asked for")
+        raise Trouble(f"the endpoint answers with {endpoint.words(coding)!r} encoding, which was not asked for")
     given = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if exchange.good and given != exchange.kind:
-        why = f"the endpoint answers with {given[:80] or 'no content type'} instead of {exchange.kind}"
+        why = f"the endpoint answers with {endpoint.words(given) or 'no content type'} instead of {exchange.kind}"
         raise Trouble(f"{why}; see whether base_url is an address of this protocol, and stream: what it can do")
 
 
 class _Tapped(httpx2.AsyncByteStream):
-    """A body of at most `MAX_BYTES`, which the exchange reads before the SDK does."""
+    """A body of at most `MAX_BYTES`, which the exchange reads instead of the SDK.
+
+    A failure is kept for `Exchange.run`: raised here, it would pass through the SDK, which leaves its generators open.
+    """
 
     def __init__(self, inner: httpx2.AsyncByteStream, exchange: Exchange) -> None:
         self._inner = inner
         self._exchange = exchange
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            await self._read()
+        except Exception as problem:  # noqa: BLE001 - see above
+            self._exchange.problem = problem
+        yield b""
+
+    async def _read(self) -> None:
         exchange, held = self._exchange, 0
         async for chunk in self._inner:
             held += len(chunk)
@@ -192,7 +205,6 @@ class _Tapped(httpx2.AsyncByteStream):
                 over = exchange.take(chunk)
             else:
                 exchange.body += chunk
-            yield chunk
             if over:
                 break
         exchange.ended = True

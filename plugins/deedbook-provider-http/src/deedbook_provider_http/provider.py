@@ -1,7 +1,7 @@
 """A provider over HTTP: one request, one answer, and every failure in words that say what to do."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -45,7 +45,8 @@ class HttpProvider(ABC):
     A call sends one request and never a second one: the caller decides whether to ask again, by ``retryable`` and
     ``retry_after``.
     Everything that goes wrong is `Failed` with ``PROVIDER_ERROR``, or with ``INTAKE_REFUSED`` for an answer that is not
-    acceptable JSON; a message names the secret, never the key.
+    acceptable JSON, or with ``MALFORMED_AGENT_MESSAGE`` for arguments of a tool that are no JSON object; a message
+    names the secret, never the key.
     """
 
     agent: ClassVar[str]
@@ -67,13 +68,26 @@ class HttpProvider(ABC):
             for name, value in settings.headers.items()
         }
 
-    async def __call__(self, request: Object, ctx: Ctx) -> dict[str, Any]:
-        """Ask the model."""
+    def __call__(self, request: Object, ctx: Ctx) -> Awaitable[dict[str, Any]]:
+        """Ask the model. The first call imports the libraries; the limit of the call begins after that."""
+        try:
+            self.load()
+        except Trouble as trouble:
+            raise _failure(trouble) from None
+        return self._ask(request, ctx)
+
+    async def _ask(self, request: Object, ctx: Ctx) -> dict[str, Any]:
         try:
             return await self.attempt(request, ctx)
         except Trouble as trouble:
             problem = trouble
-        raise Failed(problem.code, problem.describe(), retryable=problem.retryable, retry_after=problem.wait)
+        raise _failure(problem)
+
+    def load(self) -> None:
+        """Import what a request needs, such as the vendor's SDK, which takes long; raises `Trouble`."""
+        from .exchange import read_trust  # noqa: PLC0415 - takes long to import
+
+        read_trust()
 
     async def attempt(self, request: Object, ctx: CallContext) -> dict[str, Any]:
         """Send one request and return the response; raises `Trouble`, whose message holds no key."""
@@ -165,27 +179,33 @@ class _Watched:
         self._merged = provider.merged()
         self._events = EventStream(provider.form)
         self._last = provider.last
+        self._over = False
         self._endpoint = endpoint
         self._ctx = ctx
 
     def take(self, chunk: bytes) -> bool:
         """Take bytes as they come; return whether the stream says that it is over. Raises `Trouble`."""
         for data in self._events.feed(chunk):
-            if self._last and data.startswith(self._last):
-                return True
-            self._add(data)
-        return False
+            if self._is_last(data):
+                self._over = True
+                break
+            self._add(data, "the stream holds an event that is refused")
+        return self._over
 
     def document(self) -> Object:
         """Return the whole."""
-        for data in self._events.end():
-            self._add(data)
+        for data in () if self._over else self._events.end():
+            if not self._is_last(data):
+                self._add(data, "the stream ended in the middle of an event")
         return self._merged.document()
 
-    def _add(self, data: bytes) -> None:
+    def _is_last(self, data: bytes) -> bool:
+        return bool(self._last) and data.startswith(self._last)
+
+    def _add(self, data: bytes, why: str) -> None:
         from .exchange import read_json  # noqa: PLC0415 - as above
 
-        event = obj(read_json(data, "the stream holds an event that is refused"), "the stream holds no JSON object")
+        event = obj(read_json(data, why), "the stream holds no JSON object")
         if event.get("error") or event.get("type") == "error":
             raise self._endpoint.broke_off(event)
         text = self._merged.add(event)
@@ -200,6 +220,10 @@ def vendor_sdk(module: str, extra: str) -> Any:
     except ImportError as problem:
         why = f"the SDK {module} cannot be imported ({problem}); run: pip install '{extra}'"
         raise Trouble(why) from None
+
+
+def _failure(problem: Trouble) -> Failed:
+    return Failed(problem.code, problem.describe(), retryable=problem.retryable, retry_after=problem.wait)
 
 
 def _header(name: str | None, secret: Secret) -> str:

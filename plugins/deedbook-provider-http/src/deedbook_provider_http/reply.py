@@ -12,6 +12,8 @@ from .trouble import Trouble
 
 _FENCED: Final = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL | re.IGNORECASE)
 _BYTES_PER_TOKEN: Final = 4
+MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
+"""The code of an answer whose fault is the model's: a flow tells it to the model, which may answer again."""
 
 
 def response(
@@ -25,7 +27,7 @@ def response(
     if len({call["id"] for call in calls}) < len(calls):
         unclear("two tool calls have the same id")
     return {
-        "text": _unfenced(text) if request.get("response_schema") else text,
+        "text": _strip_fence(text) if request.get("response_schema") else text,
         "tool_calls": list(calls),
         "finish_reason": reason,
         "usage": dict(usage),
@@ -35,18 +37,27 @@ def response(
 
 
 def calls_of(reason: str, uses: Sequence[Any], make: Callable[[Any, int], Object]) -> list[Object]:
-    """Return what *make* makes of each use of a tool and its number, if calls count after this *reason* to finish."""
-    if reason == "max_tokens" and uses:
-        raise Trouble("the answer was cut off in a tool call, at the limit of tokens; raise max_output_tokens")
-    return [] if reason == "safety" else [make(use, number) for number, use in enumerate(uses, 1)]
+    """Return what *make* makes of each use of a tool and its number, if calls count after this *reason* to finish.
+
+    An answer that was cut off or refused has no calls: the last one may be half of what the model meant.
+    """
+    return [] if reason in ("max_tokens", "safety") else [make(use, number) for number, use in enumerate(uses, 1)]
 
 
 def tool_call(request: Object, names: Names, name: object, args: object, *, given: object, number: int) -> Object:
-    """Return one call; *number* counts the answer's calls from 1 and makes an id if none is *given*."""
+    """Return one call; *number* counts the answer's calls from 1.
+
+    The id is the one that was *given*, unless an earlier call of the conversation has it: some servers count the calls
+    of each answer from zero. Layouts that a provider adds to an id stand behind a colon.
+    """
     if not isinstance(name, str) or not name:
         unclear("a tool call names no function")
-    before = sum(len(said.get("tool_calls", ())) for said in request["messages"])
-    call_id = given if isinstance(given, str) and given else f"call_{before + number}"
+    earlier = [call["id"] for said in request["messages"] for call in said.get("tool_calls", ())]
+    taken = {part for call_id in earlier for part in (call_id, call_id.partition(":")[0])}
+    call_id = given if isinstance(given, str) and given not in taken else ""
+    call_id = call_id or f"call_{len(earlier) + number}"
+    while call_id in taken:
+        call_id += "_"
     return {"id": call_id, "name": names.meant(name), "args": _arguments(args, name)}
 
 
@@ -57,9 +68,12 @@ def _arguments(given: object, name: str) -> Object:
     try:
         found = parse(given) if isinstance(given, str) else given
     except IntakeError as problem:
-        why = f"the model's call of {name[:80]} has arguments that are refused: {problem}"
-        raise Trouble(why, retryable=True, code=problem.error.code) from None
-    return obj(found, f"the model's call of {name[:80]} has arguments that are no JSON object")
+        why = f"refused: {problem}"
+    else:
+        if isinstance(found, dict):
+            return found
+        why = "no JSON object"
+    raise Trouble(f"the model's call of {name[:80]} has arguments that are {why}", retryable=True, code=MALFORMED)
 
 
 def reason_of(found: object, member: str, reasons: Mapping[str, str]) -> str:
@@ -75,11 +89,11 @@ def usage_of(
     *,
     read: int | None,
     written: int | None,
-    prices: Mapping[str, float] | None,
+    prices: Mapping[str, Any] | None,
     cached: int = 0,
     kept: int = 0,
 ) -> Object:
-    """Return what was used, and what it cost if there are *prices*.
+    """Return what was used, and what it cost if there are *prices* and each that it takes is known.
 
     *read* counts all tokens of the request; of these, *cached* came from the vendor's cache and *kept* went into it.
     *written* counts those of the answer. A count that is ``None`` is estimated from *request* and *text*, so that
@@ -94,10 +108,16 @@ def usage_of(
     if prices is None:
         return usage
     fresh = prices["input_per_million"]
-    cost = (read - cached - kept) * fresh + written * prices["output_per_million"]
-    cost += cached * prices.get("cached_input_per_million", fresh)
-    cost += kept * prices.get("cache_write_per_million", fresh)
-    return {**usage, "cost_usd": round(cost / 1_000_000, 9)}
+    parts = (
+        (read - cached - kept, fresh),
+        (written, prices["output_per_million"]),
+        (cached, prices.get("cached_input_per_million", fresh)),
+        (kept, prices.get("cache_write_per_million", fresh)),
+    )
+    taken = [(tokens, price) for tokens, price in parts if tokens]
+    if any(price is None for _, price in taken):
+        return usage
+    return {**usage, "cost_usd": round(sum(tokens * price for tokens, price in taken) / 1_000_000, 9)}
 
 
 def counts_of(answer: Object, member: str) -> dict[str, Any]:
@@ -145,7 +165,7 @@ def unclear(why: str) -> NoReturn:
     raise Trouble(f"the endpoint's answer is not what the protocol says: {why}", retryable=True)
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     """Return the inside of a code fence that is all of *text*."""
     found = _FENCED.fullmatch(text)
     return found[1] if found and "```" not in found[1] else text

@@ -50,16 +50,16 @@ def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in schema.items() if name in _KEPT}
 
 
-def reduced(schema: Mapping[str, Any], keywords: frozenset[str]) -> dict[str, Any]:
+def reduce_schema(schema: Mapping[str, Any], keywords: frozenset[str]) -> dict[str, Any]:
     """Return *schema* with only those *keywords*, at every depth; ``const`` becomes an ``enum`` of one value.
 
     What fits *schema* fits the result, which may take more: the kernel checks the answer by the whole schema.
     """
     told = {**schema, **({"enum": [schema["const"]]} if "const" in schema else {})}
-    return {name: _reduced(name, value, keywords) for name, value in told.items() if name in keywords}
+    return {name: _reduce(name, value, keywords) for name, value in told.items() if name in keywords}
 
 
-def _reduced(name: str, value: Any, keywords: frozenset[str]) -> Any:
+def _reduce(name: str, value: Any, keywords: frozenset[str]) -> Any:
     if name in ("properties", "$defs") and isinstance(value, Mapping):
         return {key: _part(part, keywords) for key, part in value.items()}
     if name in ("anyOf", "oneOf", "prefixItems") and isinstance(value, list):
@@ -68,4 +68,4 @@ def _reduced(name: str, value: Any, keywords: frozenset[str]) -> Any:
 
 
 def _part(part: Any, keywords: frozenset[str]) -> Any:
-    return reduced(part, keywords) if isinstance(part, Mapping) else part
+    return reduce_schema(part, keywords) if isinstance(part, Mapping) else part

@@ -5,7 +5,7 @@ from typing import Any, Final, Self
 
 import attrs
 
-from deedbook import Object
+from deedbook import Failed, Object
 
 OURS: Final = frozenset(
     (
@@ -15,8 +15,23 @@ OURS: Final = frozenset(
 )  # fmt: skip
 """Headers that ``headers:`` may not set, in lower case: the provider or the protocol sets them."""
 
-_NAME: Final = {"type": "string", "minLength": 1}
-_PRICE: Final = {"type": "number", "minimum": 0}
+_KEYS: Final = "^(sk|rk|pk|xai|gsk|csk|pplx|nvapi|hf|r8|AIza|ya29)[-_.]?[A-Za-z0-9_.-]*[0-9][A-Za-z0-9_.-]{7}"
+_NAME: Final = {
+    "type": "string",
+    "minLength": 1,
+    "not": {"anyOf": [{"pattern": _KEYS}, {"pattern": "[A-Za-z0-9]{32}"}, {"pattern": "[^A-Za-z0-9._-]"}]},
+    "title": "the name of a secret, which secrets: declares; if a key is written here, remove it and revoke it",
+}
+"""The name of a secret, and nothing that looks like a key: settings are stored with the charter."""
+_PRICE: Final = {"type": ["number", "null"], "minimum": 0}
+_READ: Final = {
+    "date": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "When the prices were read."},
+    "source": {
+        "type": "string",
+        "minLength": 1,
+        "description": "Where the prices were read, such as the address of a page.",
+    },
+}
 _HEADER: Final = {
     "anyOf": [
         {"type": "string", "pattern": "^[ -~]*$"},
@@ -27,7 +42,10 @@ _HEADER: Final = {
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """The settings of one model, checked and complete. *prices* are US dollars for a million tokens."""
+    """The settings of one model, checked and complete.
+
+    *prices* are US dollars for a million tokens, ``None`` where one is not known, and when and where they were read.
+    """
 
     base_url: str
     key: str | None = None
@@ -35,7 +53,7 @@ class Settings:
     max_output_tokens: int | None = None
     stream: bool = False
     structured: str = "json_schema"
-    prices: Mapping[str, float] | None = None
+    prices: Mapping[str, Any] | None = None
     headers: Mapping[str, Any] = attrs.field(factory=dict)
     extra: Object = attrs.field(factory=dict)
 
@@ -43,13 +61,14 @@ class Settings:
     def of(cls, given: Object, *, base_url: str, own: Iterable[str] = ()) -> Self:
         """Read settings that fit `settings_schema`; *base_url* is the default, *own* are further reserved headers.
 
-        Raises ``ValueError`` for what a schema cannot say.
+        Raises `Failed` for what a schema cannot say.
         """
         made = cls(**{**given, "base_url": given.get("base_url", base_url).rstrip("/")})
         reserved = OURS | {*own}
         taken = [name for name in made.headers if name.lower() in reserved]
         if taken:
-            raise ValueError(f"headers: {', '.join(taken)} cannot be set; the provider sets it (a key goes to key:)")
+            why = f"headers: {', '.join(taken)} cannot be set; the provider sets it (a key goes to key:)"
+            raise Failed("BINDING_INVALID", why)
         return made
 
 
@@ -69,6 +88,7 @@ def settings_schema(
             "base_url": {
                 "type": "string",
                 "pattern": r"^https?://[^/?#@\s]+(/[^?#\s]*)?$",
+                "title": "an address such as https://example.com/v1, without ?, #, spaces, a name or a password",
                 "description": "Where the endpoint is; without it the vendor's own address.",
             },
             "key": {**_NAME, "description": "The name of the secret that holds the key."},
@@ -79,9 +99,9 @@ def settings_schema(
             "prices": {
                 "type": "object",
                 "required": ["input_per_million", "output_per_million"],
-                "properties": dict.fromkeys(named, _PRICE),
+                "properties": {**dict.fromkeys(named, _PRICE), **_READ},
                 "additionalProperties": False,
-                "description": "US dollars for a million tokens.",
+                "description": "US dollars for a million tokens; null for a price that is not known.",
             },
             "headers": {
                 "type": "object",
@@ -91,7 +111,11 @@ def settings_schema(
             },
             "extra": {
                 "type": "object",
-                "propertyNames": {"not": {"enum": sorted(reserved)}},
+                "propertyNames": {
+                    "not": {"enum": sorted(reserved)},
+                    "title": "only members that the provider does not set itself, as it does model and messages; "
+                    "its page lists them",
+                },
                 "description": "More members of the request's body, as the endpoint knows them.",
             },
         },

@@ -32,10 +32,11 @@ class EventStream:
         self._searched = len(self._rest)
 
     def end(self) -> Iterator[bytes]:
-        """Yield what is complete without a line end; an unfinished server-sent event is dropped, as its rules say."""
-        if self._form == "lines":
-            yield from self._line(bytes(self._rest))
+        """Yield the event that has no end, if there is one: it may be whole, or cut off."""
+        yield from self._line(bytes(self._rest).removesuffix(b"\r"))
         self._rest.clear()
+        if self._form == "sse":
+            yield from self._line(b"")
 
     def _line(self, line: bytes) -> Iterator[bytes]:
         if self._form == "lines":

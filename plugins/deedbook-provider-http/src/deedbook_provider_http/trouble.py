@@ -10,6 +10,8 @@ import attrs
 
 MOST_WORDS: Final = 300
 """How many characters of an endpoint's own message are passed on."""
+_BEGINNING: Final = 8
+"""How many characters of a key tell too much."""
 _TOO_LONG: Final = (
     "context_length_exceeded", "context length", "context window", "exceed_context_size_error", "prompt is too long",
     "exceeds the maximum number of tokens",
@@ -37,10 +39,9 @@ class Trouble(Exception):  # noqa: N818 - it is turned into `Failed` before it l
 
     def without(self, hidden: Iterable[str]) -> "Trouble":
         """Return the same trouble with no *hidden* value in its message."""
-        message = str(self)
-        for value in hidden:
-            message = message.replace(value, "***")
-        return Trouble(message, retryable=self.retryable, again=self.again, wait=self.wait, code=self.code)
+        return Trouble(
+            hide(str(self), hidden), retryable=self.retryable, again=self.again, wait=self.wait, code=self.code
+        )
 
     def describe(self) -> str:
         """Return the message, with the time that the endpoint wants to be left alone."""
@@ -66,10 +67,7 @@ class Endpoint:
 
     def words(self, said: object) -> str:
         """Return a text from outside on one line, cut short, without any key."""
-        text = str(said)
-        for value in self.hidden:
-            text = text.replace(value, "***")
-        line = " ".join(text.split())
+        line = " ".join(hide(str(said), self.hidden).split())
         return line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]}…"
 
     def refused(self, status: int, headers: Mapping[str, str], body: object) -> Trouble:
@@ -96,7 +94,7 @@ class Endpoint:
             return "answers with a redirect, which is not followed; write the final address into base_url"
         if status == 401 and self.key is None:
             return "wants a key; declare one under secrets: and name it with key:"
-        explained = {
+        meanings = {
             400: f"refused the request; see the provider's README for {self.hint}",
             401: f"refused the key secret {self.key!r}; correct its environment variable, or name another with key:",
             403: f"does not permit this; see what the key secret {self.key!r} may do and whether {self.model} is open",
@@ -105,7 +103,15 @@ class Endpoint:
             422: f"refused the request; see the provider's README for {self.hint}",
             429: "was asked too often; wait, or raise the account's limits",
         }
-        return explained.get(status, "failed" if status >= 500 else "refused the request")
+        return meanings.get(status, "failed" if status >= 500 else "refused the request")
+
+
+def hide(text: str, hidden: Iterable[str]) -> str:
+    """Return *text* with ``***`` for each *hidden* value, also for its beginning, which a cut may have left."""
+    for value in hidden:
+        for size in range(len(value), min(len(value), _BEGINNING) - 1, -1):
+            text = text.replace(value[:size], "***")
+    return text
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:

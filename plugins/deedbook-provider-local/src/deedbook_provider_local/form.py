@@ -38,7 +38,7 @@ class Form:
     @classmethod
     def of(cls, response: Object | None, tools: Sequence[Object]) -> "Form":
         """Return the form for a response schema, a text without one, and the calls of *tools*."""
-        told = None if response is None else narrowed(response)
+        told = None if response is None else narrow_schema(response)
         if not tools:
             return cls(told)
         calls = [_object({CALL: {"const": tool["name"]}, ARGS: _arguments(tool)}) for tool in tools]
@@ -65,7 +65,7 @@ def open_tools(request: Object) -> list[Object]:
     return [tool for tool in request.get("tools") or () if tool["name"] not in used]
 
 
-def narrowed(schema: Object) -> dict[str, Any]:
+def narrow_schema(schema: Object) -> dict[str, Any]:
     """Return *schema* without its optional properties, with limits for texts and lists, at every depth.
 
     What fits the result fits *schema*. Without limits, so small a model would not end a text or a list.
@@ -84,10 +84,10 @@ def narrowed(schema: Object) -> dict[str, Any]:
     for name in ("$defs", "definitions"):
         if name in told:
             told[name] = {key: _part(part) for key, part in told[name].items()}
-    return _limited(told)
+    return _limit(told)
 
 
-def _limited(schema: dict[str, Any]) -> dict[str, Any]:
+def _limit(schema: dict[str, Any]) -> dict[str, Any]:
     if _may_be(schema, "string") and not schema.keys() & {"enum", "const", "pattern", "format"}:
         most = max(TEXT_LIMIT, schema.get("minLength", 0))
         schema["maxLength"] = min(schema.get("maxLength", most), most)
@@ -103,12 +103,12 @@ def _may_be(schema: Mapping[str, Any], kind: str) -> bool:
 
 
 def _part(part: Any) -> Any:
-    return narrowed(part) if isinstance(part, Mapping) else part
+    return narrow_schema(part) if isinstance(part, Mapping) else part
 
 
 def _arguments(tool: Object) -> dict[str, Any]:
     schema = tool.get("schema_in") or {}
-    return narrowed({"type": "object", "properties": {}, **schema})
+    return narrow_schema({"type": "object", "properties": {}, **schema})
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -117,11 +117,13 @@ class Pass:
         return model.embedding @ self._normal(x[-1], model.norm)
 
     def _normal(self, x: Array, weight: Array) -> Array:
-        mean = (x * x).mean(-1, keepdims=True)
+        mean = self._np.vecdot(x, x)[..., None] / self._np.float32(x.shape[-1])
         return x / self._np.sqrt(mean + self._np.float32(self._model.shape.epsilon)) * weight
 
     def _feed_forward(self, block: Block, x: Array) -> Array:
-        gate, up = self._np.split(_product(x, block.gate_up), 2, axis=-1)
+        both = _product(x, block.gate_up)
+        half = both.shape[-1] // 2
+        gate, up = both[:, :half], both[:, half:]
         return _product(gate / (1 + self._np.exp(-gate)) * up, block.down)
 
     def _attend(self, number: int, block: Block, x: Array, turn: tuple[Array, Array]) -> Array:

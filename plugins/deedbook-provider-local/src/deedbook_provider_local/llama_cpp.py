@@ -3,8 +3,9 @@
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from deedbook import Failed
 
@@ -12,9 +13,9 @@ from .engine import XLLAMACPP, Answer, Tell
 from .form import COMPACT, Form
 from .libraries import engine_name, library
 from .llama import BATCH
+from .memory import MB
+from .receiver import one_thread, receive
 from .vocabulary import Vocabulary
-
-_MB: Final = 1_000_000
 
 
 class LlamaCppEngine:
@@ -28,9 +29,10 @@ class LlamaCppEngine:
         self._vocabulary = vocabulary
         self.name = engine_name(XLLAMACPP)
         self.context = context
-        self.memory = f"{path.stat().st_size / _MB:.0f} MB of weights are mapped, nothing is unpacked"
+        self.memory = f"{path.stat().st_size / MB:.0f} MB of weights are mapped, nothing is unpacked"
         try:
-            self._server = xllamacpp.Server(_params(xllamacpp, path, context, threads))
+            with one_thread() as pool:  # an interrupt waits until the engine has started
+                self._server = pool.submit(_start, xllamacpp, _params(xllamacpp, path, context, threads)).result()
         except (AttributeError, RuntimeError, ValueError, TypeError) as problem:
             why = (
                 f"{self.name} cannot load {path}: {problem}; it needs about 500 MB of memory. If it has them, install "
@@ -53,7 +55,7 @@ class LlamaCppEngine:
             **({} if form.schema is None else {"grammar": _grammar(form.schema)}),
         }
         stream = _Stream(show, tell)
-        self._server.handle_completions(request, stream)
+        receive(partial(self._server.handle_completions, request), stream.take)
         stream.check()
         if matcher is None:
             return Answer(stream.text, stream.tokens, complete=stream.reason == "stop")
@@ -67,29 +69,14 @@ class LlamaCppEngine:
 
 
 class _Stream:
-    """Receives llama.cpp's pieces of one answer; a failure of *tell* stops it, and `check` raises it."""
+    """The text of one answer so far, from llama.cpp's pieces; *tell* raises `Failed` if the call has no time left."""
 
     def __init__(self, show: Callable[[str], None], tell: Tell) -> None:
         self._show, self._tell = show, tell
-        self._failure: BaseException | None = None
         self.text, self.tokens, self.reason = "", 0, ""
 
-    def __call__(self, piece: Mapping[str, Any]) -> bool:
-        """Take a piece; return whether to stop."""
-        try:
-            self._take(piece)
-        except BaseException as failure:  # noqa: BLE001 - it cannot pass through llama.cpp's thread; check raises it
-            self._failure = failure
-        return self._failure is not None
-
-    def check(self) -> None:
-        """Raise what stopped the stream, if anything did."""
-        if self._failure is not None:
-            raise self._failure
-        if not self.reason:
-            raise Failed("PROVIDER_ERROR", "llama.cpp ended its answer without a reason to finish", retryable=True)
-
-    def _take(self, piece: Mapping[str, Any]) -> None:
+    def take(self, piece: Mapping[str, Any]) -> None:
+        """Add a piece; raises `Failed` if it is an error."""
         if "error" in piece:
             raise Failed("PROVIDER_ERROR", f"llama.cpp refuses the request: {piece['error'].get('message', '')}")
         choice = piece["choices"][0]
@@ -101,9 +88,21 @@ class _Stream:
         read = piece.get("prompt_progress")
         self._tell(f"read {read['processed']} of {read['total']} tokens" if read else f"wrote {self.tokens} tokens")
 
+    def check(self) -> None:
+        """Raise `Failed` if the answer has no end."""
+        if not self.reason:
+            raise Failed("PROVIDER_ERROR", "llama.cpp ended its answer without a reason to finish", retryable=True)
+
+
+def _start(xllamacpp: Any, params: Any) -> Any:
+    """Return a server that has answered once; to destroy one whose loop has not begun yet may block for ever."""
+    server = xllamacpp.Server(params)
+    server.handle_completions({"prompt": [0], "n_predict": 1, "temperature": 0, "cache_prompt": False})
+    return server
+
 
 def _params(xllamacpp: Any, path: Path, context: int, threads: int) -> Any:
-    """Return the settings of llama.cpp's server, whose port on this machine answers nobody: its key is random."""
+    """Return the settings of llama.cpp's server, whose port on this machine has a random key."""
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_MMAP

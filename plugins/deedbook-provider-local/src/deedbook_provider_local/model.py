@@ -13,14 +13,16 @@ from deedbook import Failed
 
 from .engine import AUTO, NUMPY, XLLAMACPP, Answer, Engine, Tell
 from .form import Form
-from .libraries import library
+from .libraries import LIBRARIES, library
 from .llama import Block, Llama, Shape
 from .llama_cpp import LlamaCppEngine
+from .memory import MB, check_limit, enough_memory
 from .numpy_engine import NumPyEngine
 from .vocabulary import Vocabulary
 from .weights import Weights
 
-_MB: Final = 1_000_000
+_ROWS: Final = 4096
+"""How many rows of a matrix are unpacked at once."""
 _WAIT: Final = 0.2
 """How many seconds a call waits for its turn before it looks at its own time."""
 
@@ -47,7 +49,7 @@ class Model:
                 f"the prompt has {len(prompt)} tokens and the answer may have {limit}, the model takes {most} "
                 "together; shorten the conversation, lower max_output_tokens, or use a model that takes more",
             )
-        with _enough_memory("to answer"):
+        with enough_memory("to answer"):
             return self.engine.generate(prompt, form, limit, show, tell)
 
 
@@ -101,11 +103,12 @@ class ModelSlot:
 
 def load(weights: Weights, choice: EngineChoice, tell: Tell) -> Model:
     """Return the model whose weights these are; raises `Failed` for a missing or changed file, or too little memory."""
-    with _enough_memory(f"to load {weights.file}"):
-        for name in ("numpy", "gguf", "tokenizers", "llguidance", "threadpoolctl"):
+    check_limit(choice.resolve())
+    with enough_memory(f"to load {weights.file}"):
+        for name in LIBRARIES:
             library(name)
         path = weights.find()
-        tell(f"checking {weights.file} ({path.stat().st_size / _MB:.0f} MB)")
+        tell(f"checking {weights.file} ({path.stat().st_size / MB:.0f} MB)")
         weights.check(path, lambda: tell(""))
         tell("reading its tables")
         try:
@@ -114,15 +117,6 @@ def load(weights: Weights, choice: EngineChoice, tell: Tell) -> Model:
             raise Failed("PROVIDER_ERROR", f"{path} cannot be loaded: {problem}") from None
     tell(f"ready: {engine.memory}")
     return Model(f"{weights.file} (sha256:{weights.sha256}; {engine.name})", engine, vocabulary)
-
-
-@contextmanager
-def _enough_memory(what: str) -> Iterator[None]:
-    try:
-        yield
-    except MemoryError:
-        why = f"there is not enough memory {what}: NumPy needs about 1 GB, xllamacpp half of it"
-        raise Failed("PROVIDER_ERROR", f"{why}; free memory, or raise the limit of the process") from None
 
 
 def _read(path: Path, choice: EngineChoice, tell: Tell) -> tuple[Engine, Vocabulary]:
@@ -152,7 +146,11 @@ def _unpack(gguf: Any, reader: Any, shape: Shape, tell: Tell) -> Llama:
 
     def unpacked(name: str) -> Any:
         tensor = packed[name]
-        return np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)
+        made = np.empty([int(size) for size in reversed(tensor.shape)], np.float32)
+        for start in range(0, len(made), _ROWS):  # a whole matrix needs several times its size meanwhile
+            rows = slice(start, start + _ROWS)
+            made[rows] = gguf.quants.dequantize(tensor.data[rows], tensor.tensor_type)
+        return made
 
     blocks = []
     for number in range(shape.blocks):

@@ -1,7 +1,7 @@
 """The engine that is always there: NumPy computes with the weights unpacked to float32."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from deedbook import Failed
 
@@ -9,9 +9,8 @@ from .engine import Answer, Tell
 from .form import Form
 from .libraries import engine_name, library
 from .llama import BATCH, Llama, Pass
+from .memory import MB
 from .vocabulary import Vocabulary
-
-_MB: Final = 1_000_000
 
 
 class NumPyEngine:
@@ -23,7 +22,7 @@ class NumPyEngine:
         self._vocabulary = vocabulary
         self.name = engine_name("numpy")
         self.context = llama.shape.context
-        self.memory = f"{llama.size() / _MB:.0f} MB of unpacked weights in memory"
+        self.memory = f"{llama.size() / MB:.0f} MB of unpacked weights in memory"
 
     def generate(
         self, prompt: Sequence[int], form: Form, limit: int, show: Callable[[str], None], tell: Tell

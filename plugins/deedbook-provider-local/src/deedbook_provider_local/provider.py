@@ -8,6 +8,7 @@ from deedbook import Ctx, Failed, HandlerSpec, Host, IntakeError, Object, parse
 
 from .engine import AUTO, ENGINES, Answer, Tell
 from .form import ANSWER, ARGS, CALL, Form, open_tools
+from .libraries import INSTALL, LIBRARIES
 from .model import EngineChoice, ModelSlot
 from .prompt import prompt_tokens
 from .weights import weights_of
@@ -55,6 +56,7 @@ class Local:
         },
         effects="read",
         interruptible=True,
+        requires=dict.fromkeys(LIBRARIES, INSTALL),
     )
 
     def __init__(self, settings: Object, host: Host) -> None:

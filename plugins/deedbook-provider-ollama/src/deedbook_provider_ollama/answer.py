@@ -22,7 +22,7 @@ _REASONS: Final = {"stop": "stop", "length": "max_tokens"}
 """Ollama has no word for a stop of safety: a model that refuses says so in its text."""
 
 
-def read(answer: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
+def read(answer: Object, request: Object, names: Names, prices: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the response that an *answer*, as parsed from JSON, is to *request*."""
     if answer.get("done") is not True:
         unclear("the answer is not done")

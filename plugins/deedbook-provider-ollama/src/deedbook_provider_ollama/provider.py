@@ -42,6 +42,7 @@ class Ollama(HttpProvider):
         interruptible=True,
         files="host",
         images=True,
+        named=True,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:

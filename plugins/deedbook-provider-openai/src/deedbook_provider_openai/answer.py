@@ -27,7 +27,7 @@ _REASONS: Final = {
 }
 
 
-def read(completion: Any, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
+def read(completion: Any, request: Object, names: Names, prices: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the response that a *completion*, as parsed from JSON, is to *request*."""
     choice = _choice(completion)
     message = obj(choice.get("message"), "the choice has no message")
@@ -72,7 +72,7 @@ def _call(item: Any, number: int, request: Object, names: Names) -> Object:
 
 
 def read_usage(
-    answer: Object, request: Object, text: str, prices: Mapping[str, float] | None, *, asked: str, written: str
+    answer: Object, request: Object, text: str, prices: Mapping[str, Any] | None, *, asked: str, written: str
 ) -> Object:
     """Return what was used; *asked* and *written* are what one of the two protocols calls its counts."""
     told = counts_of(answer, "usage")

@@ -54,6 +54,8 @@ class MergedCompletion:
         if not isinstance(part, Mapping) or not isinstance(part.get("function") or {}, Mapping):
             raise Trouble("the stream holds a tool call that is no object", retryable=True)
         call = self._calls.setdefault(self._index(part), {"id": None, "function": {"name": "", "arguments": ""}})
+        if part.get("id") and call["id"] not in (None, part["id"]):
+            raise Trouble("the stream has two tool calls with the same number", retryable=True)
         call["id"] = part.get("id") or call["id"]
         for name, value in (part.get("function") or {}).items():
             if name in call["function"] and value:

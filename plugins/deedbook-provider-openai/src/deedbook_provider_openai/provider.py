@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from deedbook import HandlerSpec, Host, Object
 from deedbook_provider_http import HttpProvider, Merged
 from deedbook_provider_http.names import Names
+from deedbook_provider_http.provider import vendor_sdk
 
 from . import responses
 from .answer import read
@@ -22,11 +23,18 @@ class OpenAI(HttpProvider):
     agent = "deedbook-provider-openai"
     hint = "structured, dialect and extra"
     last = b"[DONE]"
-    spec = HandlerSpec(settings=SETTINGS, effects="read", interruptible=True, files="host", images=True)
+    spec = HandlerSpec(settings=SETTINGS, effects="read", interruptible=True, files="host", images=True, named=True)
 
     def __init__(self, settings: Object, host: Host) -> None:
         self._own = OpenAISettings.read(settings)
         super().__init__(self._own, host)
+
+    def load(self) -> None:
+        """Import the SDK, and the part of it that this API needs."""
+        super().load()
+        vendor_sdk(
+            "openai.resources.responses" if self._own.api == "responses" else "openai.resources.chat", self.agent
+        )
 
     def authorization(self, key: str) -> dict[str, str]:
         """Return the header with the key."""

@@ -45,7 +45,7 @@ def body(request: Object, settings: OpenAISettings, schema_of: SchemaOf, names: 
     if limit is not None:
         made["max_completion_tokens" if settings.dialect == "openai" else "max_tokens"] = limit
     wanted = request.get("response_schema")
-    return _formed(made, wanted, schema_of(wanted), settings) if wanted else made
+    return _add_form(made, wanted, schema_of(wanted), settings) if wanted else made
 
 
 def _message(message: Object, names: Names, ids: Names) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _call(call: Object, names: Names, ids: Names) -> dict[str, Any]:
     }
 
 
-def _formed(made: dict[str, Any], name: str, schema: Object, settings: OpenAISettings) -> dict[str, Any]:
+def _add_form(made: dict[str, Any], name: str, schema: Object, settings: OpenAISettings) -> dict[str, Any]:
     """Demand an answer of the form *schema*: by ``response_format``, else in words.
 
     Many compatible servers constrain the whole answer to the format, so that a model could not ask for tools any more.

@@ -101,7 +101,7 @@ def _tool(tool: Object, names: Names) -> dict[str, Any]:
     return {**function, "description": told} if told else function
 
 
-def read(answer: Object, request: Object, names: Names, prices: Mapping[str, float] | None) -> dict[str, Any]:
+def read(answer: Object, request: Object, names: Names, prices: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the response that an *answer*, as parsed from JSON, is to *request*."""
     reason = _reason(answer)
     texts, refusals, functions = [], [], []

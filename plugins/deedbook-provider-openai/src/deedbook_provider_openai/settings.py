@@ -48,7 +48,7 @@ class OpenAISettings(Settings):
 
     @classmethod
     def read(cls, given: Object) -> "OpenAISettings":
-        """Read what stands in YAML, which fits `SETTINGS`; raises ``ValueError`` for what a schema cannot say."""
+        """Read what stands in YAML, which fits `SETTINGS`; raises `Failed` for what a schema cannot say."""
         address = given.get("base_url", OPENAI).rstrip("/")
         own: Dialect = "openai" if address == OPENAI else "compatible"
         return cls.of({"dialect": own, **given}, base_url=OPENAI, own=OURS)

@@ -35,6 +35,7 @@ class Recorded:
             "additionalProperties": False,
         },
         effects="read",
+        images=True,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:

@@ -66,10 +66,10 @@ def _brief(content: str) -> dict[str, Any]:
 
 def _done(messages: list[Any]) -> list[Done]:
     names = {call["id"]: call["name"] for message in messages for call in message.get("tool_calls", ())}
-    return [_answered(message, names) for message in messages if message["role"] == "tool"]
+    return [_read_result(message, names) for message in messages if message["role"] == "tool"]
 
 
-def _answered(message: Object, names: dict[str, str]) -> Done:
+def _read_result(message: Object, names: dict[str, str]) -> Done:
     call = message.get("tool_call_id")
     if call not in names:
         raise Failed("PROVIDER_ERROR", f"a tool message answers {call!r}, which was not called")

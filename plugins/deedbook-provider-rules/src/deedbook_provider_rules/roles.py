@@ -24,7 +24,7 @@ def planner(request: Object) -> dict[str, Any]:
     A rule with an optional step makes a ``plan_v2``.
     """
     found = fit(request.get("skill"), Conversation.of(request).request)
-    steps = [_planned(found, number, step) for number, step in enumerate(found.rule.steps, 1)]
+    steps = [_plan_step(found, number, step) for number, step in enumerate(found.rule.steps, 1)]
     version = "v2" if any(step.optional for step in found.rule.steps) else "v1"
     return _message(request, {"steps": steps, "risks": _risks(found.rule), "needs_advisor": False}, version)
 
@@ -33,20 +33,27 @@ def worker(request: Object) -> dict[str, Any]:
     """``worker_report_v1``, or the next tool call; after the error of a required step, what was done until then."""
     told = Conversation.of(request)
     found = fit(request.get("skill"), told.request)
-    work = Work.of(found, _ids(told, found.rule), told.done)
+    if not found.rule.completes and "feedback" in told.brief:  # another attempt cannot do more
+        return _message(request, {**told.part("report", "steps_completed"), "tool_calls_made": []})
+    work = Work.of(found, _ids(told, found.rule), told.done, _find_offered(request))
     if work.call is not None:
         return response(request, tool_calls=[{"id": f"t{told.total + 1}", **work.call}])
     return _report(request, work.failure or work.answer(), work, told.done)
 
 
 def reviewer(request: Object) -> dict[str, Any]:
-    """``review_result_v1``: every planned step reported as done, none invented, and an output that says something."""
+    """``review_result_v1``: every planned step reported as done, none invented, and an output that says something.
+
+    The report of a rule that does not complete the request never passes; the feedback is its output.
+    """
     told = Conversation.of(request)
     steps = told.part("plan", "steps")["steps"]
     report = told.part("report", "steps_completed")
     skipped = [step["id"] for step in steps if step.get("optional") and step["id"] in report.get("steps_skipped", ())]
     plan = [step["id"] for step in steps if step["id"] not in skipped]
     faults = _faults(plan, report["steps_completed"], str(report.get("output", "")))
+    if not faults and request.get("skill") and not fit(request["skill"], told.request).rule.completes:
+        faults = [report["output"]]
     done = "The planned step is" if len(plan) == 1 else f"All {len(plan)} planned steps are"
     more = f" Optional steps without a result: {', '.join(skipped)}." if skipped else ""
     feedback = " ".join(faults) or f"{done} reported as completed, and there is an output.{more}"
@@ -69,7 +76,7 @@ def _message(request: Object, body: dict[str, Any], version: str = "v1") -> dict
     return response(request, text=compact({**body, "schema_version": version}))
 
 
-def _planned(found: Fit, number: int, step: Step) -> dict[str, Any]:
+def _plan_step(found: Fit, number: int, step: Step) -> dict[str, Any]:
     needs = sorted({reference.step for reference in references(step.args) if reference.step})
     description = found.filling(step=number).text(step.description)
     planned = {"id": f"s{number}", "description": description, "depends_on": [f"s{need}" for need in needs]}
@@ -83,6 +90,11 @@ def _risks(rule: Rule) -> list[str]:
         for reference in dict.fromkeys(references(step.args))
         if reference.pointer
     ]
+
+
+def _find_offered(request: Object) -> frozenset[str] | None:
+    """Return the names of the tools that the request offers; ``None`` if it does not list them."""
+    return frozenset(tool["name"] for tool in request["tools"]) if "tools" in request else None
 
 
 def _ids(told: Conversation, rule: Rule) -> list[str]:

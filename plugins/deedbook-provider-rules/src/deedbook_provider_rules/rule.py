@@ -1,6 +1,6 @@
 """Rules of a skill: read from ``metadata.deedbook.rules`` of its front matter, checked, and matched to a request.
 
-Skills may come from anybody, so patterns are RE2: linear time, no backreferences, no look-around.
+Skills may come from anyone, so patterns are RE2: linear time, no backreferences, no look-around.
 """
 
 import re
@@ -36,13 +36,15 @@ class Step:
 class Rule:
     """What is done when a request fits *pattern*. *place* names rule and skill, for messages.
 
-    *answer* has the paragraphs of the answer, which are templates.
+    *answer* has the paragraphs of the answer, which are templates. A rule that does not *complete* the request does
+    only a part of it.
     """
 
     place: str
     pattern: Any
     steps: tuple[Step, ...]
     answer: tuple[str, ...]
+    completes: bool = True
 
     def match(self, request: str) -> "Fit | None":
         """Return how *request* fits, or ``None``."""
@@ -73,7 +75,8 @@ def fit(skill: Object | None, request: str) -> Fit:
     if found:
         return found
     if skill is None:
-        raise Failed("NO_RULE", "no skill was chosen for the request, so no rule can fit it; name a skill's trigger")
+        why = "the run has no skill, and the rules stand in skills. `deedbook run` chooses a skill by its triggers"
+        raise Failed("NO_RULE", f"{why}; a call of a flow has one only through the flow under-skill")
     patterns = "; ".join(rule.pattern.pattern for rule in rules) or "none (metadata.deedbook.rules)"
     raise Failed("NO_RULE", f"no rule of skill {skill['name']} fits the request; its patterns: {patterns}")
 
@@ -113,12 +116,12 @@ def _within(body: object, said: str) -> str:
 
 
 def _rule(body: object, place: str) -> Rule:
-    told = _fields(body, place, {"pattern": str, "steps": list, "answer": (str, list)}, {})
+    told = _fields(body, place, {"pattern": str, "steps": list, "answer": (str, list)}, {"completes": bool})
     pattern = _pattern(told["pattern"], place)
     if not 1 <= len(told["steps"]) <= MAX_STEPS:
         raise _wrong(place, f"1 to {MAX_STEPS} steps are needed")
     steps = tuple(_step(item, f"{place}: step s{number}") for number, item in enumerate(told["steps"], 1))
-    rule = Rule(place, pattern, steps, _paragraphs(told["answer"], place))
+    rule = Rule(place, pattern, steps, _paragraphs(told["answer"], place), told.get("completes", True))
     _check_references(rule)
     return rule
 

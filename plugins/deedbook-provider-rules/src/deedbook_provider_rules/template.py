@@ -55,7 +55,7 @@ class Filling:
     """Fills templates from a request's *groups* and the *results* of the steps so far.
 
     *place* says for whom, in messages. A reference without a value raises `Failed` with ``NO_RULE``, and so does a
-    filling that outgrows `ROOM`: a skill may come from anybody.
+    filling that outgrows `ROOM`: a skill may come from anyone.
     """
 
     place: str
@@ -110,21 +110,21 @@ class Filling:
         if not reference.step:
             value = self.groups.get(reference.name)
             if value is None:
-                raise self._missing(reference, "the request does not say it")
+                raise self._describe_missing(reference.name, "the request does not have it")
             return value
         if reference.step > len(self.results):
-            raise self._missing(reference, f"step s{reference.step} has not run")
+            raise self._describe_missing(f"step s{reference.step}", "it has not run")
         return self._point(reference)
 
     def _point(self, reference: Reference) -> Json:
-        nothing = object()
+        nothing, needed = object(), f"{reference.pointer or 'the result'} of step s{reference.step}"
         try:
             value: Json = find_value(self.results[reference.step - 1], reference.pointer, nothing)
         except InvalidPointerError as problem:
-            raise self._missing(reference, str(problem)) from None
+            raise self._describe_missing(needed, str(problem)) from None
         if value is nothing:
-            raise self._missing(reference, f"the result of step s{reference.step} has nothing there")
+            raise self._describe_missing(needed, "its result has nothing there")
         return value
 
-    def _missing(self, reference: Reference, why: str) -> Failed:
-        return Failed("NO_RULE", f"{self.place} needs ${{{reference.name}}}, but {why}")
+    def _describe_missing(self, needed: str, why: str) -> Failed:
+        return Failed("NO_RULE", f"{self.place} needs {needed}, but {why}")

@@ -16,12 +16,14 @@ from .template import references
 class Work:
     """The *results* of a rule's steps so far, the ids of those *completed*, and the errors of those *skipped* by id.
 
+    An optional step is also skipped if *offered* does not name its ability; ``None`` means that this is not known.
     The result of a skipped step is ``{"error": {code, message}}``. *call* is the next call. Without it the work has
     ended; *failure* then says which required step failed.
     """
 
     found: Fit
     ids: Sequence[str]
+    offered: frozenset[str] | None = None
     results: list[Json] = attrs.field(factory=list)
     completed: list[str] = attrs.field(factory=list)
     skipped: dict[str, Object] = attrs.field(factory=dict)
@@ -29,9 +31,9 @@ class Work:
     failure: str = ""
 
     @classmethod
-    def of(cls, found: Fit, ids: Sequence[str], done: Sequence[Done]) -> "Work":
+    def of(cls, found: Fit, ids: Sequence[str], done: Sequence[Done], offered: frozenset[str] | None = None) -> "Work":
         """Assign the calls that were *done* to the steps of the rule; raises `Failed` if there are too many."""
-        work, left = cls(found, ids), list(done)
+        work, left = cls(found, ids, offered), list(done)
         while len(work.results) < len(ids):
             if not work._advance(left):
                 return work
@@ -43,6 +45,9 @@ class Work:
         """Take the outcome of the next step, from *left* if it was called; return whether the work goes on."""
         at = len(self.results)
         step = self.found.rule.steps[at]
+        if step.optional and self.offered is not None and step.ability not in self.offered:
+            self._skip({"code": "TOOL_NOT_FOUND", "message": f"there is no ability {step.ability} for this role"})
+            return True
         if step.optional or not left:
             try:
                 args = self.found.filling(self.results, at + 1).fill(step.args)

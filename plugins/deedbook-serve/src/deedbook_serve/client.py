@@ -50,9 +50,13 @@ class Runtime:
         result: list[dict[str, Any]] = self.ask("session.list")["sessions"]
         return result
 
-    def submit(self, session: str, prompt: str) -> dict[str, Any]:
-        """Submit a *prompt*; return it as hooks changed it, with the signals of the hooks."""
-        return self.ask("prompt.submit", session=session, prompt=prompt)
+    def submit(self, session: str, prompt: str, context: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Submit a *prompt*; return it as hooks changed it, with the signals of the hooks.
+
+        The *context* is recorded before, and hooks and policies can read it as the fact ``prompts.context``.
+        """
+        more = {} if context is None else {"context": context}
+        return self.ask("prompt.submit", session=session, prompt=prompt, **more)
 
     def actions(
         self, session: str, actions: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None

@@ -16,14 +16,14 @@ _UNKNOWN_TOOL: Final[Object] = {"tool": {"type": "string"}, "input": {"type": "o
 _SHARED_ABILITIES: Final[Mapping[str, Object]] = MappingProxyType(
     {
         OTHER: {
-            "summary": "A tool that the agent has and nobody declared.",
+            "summary": "An undeclared tool of the agent.",
             "effects": "write",
             "paths": ["/none"],
             "required": ["tool", "input"],
             "properties": _UNKNOWN_TOOL,
         },
         MCP: {
-            "summary": "A tool of an MCP server that the agent has and nobody declared.",
+            "summary": "An undeclared tool of one of the agent's MCP servers.",
             "effects": "write",
             "paths": ["/none"],
             "required": ["tool", "server", "input"],
@@ -36,7 +36,7 @@ PROGRAM: Final = "program"
 _PROGRAM_TOOL: Final[Object] = {"summary": "A tool of the program, as the workspace declares it.", "effects": "write"}
 _PROGRAM_UNKNOWN: Final[Object] = {
     **_SHARED_ABILITIES[OTHER],
-    "summary": "A tool that the program has and nobody declared.",
+    "summary": "An undeclared tool of the program.",
 }
 _DEFAULT: Final[Object] = {"summary": "A tool of the agent's, as the workspace declares it.", "effects": "write"}
 

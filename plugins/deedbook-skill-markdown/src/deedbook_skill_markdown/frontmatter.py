@@ -1,6 +1,6 @@
 """Front matter, read strictly: YAML that is JSON with comments, between two lines ``---``.
 
-Skills may come from anybody, so the parser's events are checked before anything is built: no anchor, alias, tag, merge
+Skills may come from anyone, so the parser's events are checked before anything is built: no anchor, alias, tag, merge
 key, directive or second document, at most 64 KiB, 16 levels and 5,000 nodes; an alias bomb costs nothing. The text
 after the front matter has at most 512 KiB.
 """

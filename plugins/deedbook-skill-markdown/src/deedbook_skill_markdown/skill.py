@@ -42,7 +42,7 @@ class Faults(Exception):  # noqa: N818 - what it holds
         super().__init__()
         self.found: list[Failed] = []
 
-    def tried(self, make: Callable[..., Any], *args: object) -> Any:
+    def attempt(self, make: Callable[..., Any], *args: object) -> Any:
         """Return what *make* returns, or take what it fails with."""
         try:
             return make(*args)
@@ -54,7 +54,7 @@ class Faults(Exception):  # noqa: N818 - what it holds
 
 def skill(front: Front, body: str, folder: str) -> Skill:
     """Return the skill that a SKILL.md in *folder* declares. Raises `Failed` or `Faults`."""
-    _known(front, _KNOWN)
+    _check_keys(front, _KNOWN)
     return _skill(front, body, folder)
 
 
@@ -63,7 +63,7 @@ def card(front: Front, body: str, folder: str) -> Skill:
 
     It has a skill's keys, or ``identity``, ``domain``, ``capabilities`` (at most ten), ``state`` and ``budget``.
     """
-    _known(front, _KNOWN | set(_CARD) | set(_CARD_KEPT))
+    _check_keys(front, _KNOWN | set(_CARD) | set(_CARD_KEPT))
     capabilities = front.values.get("capabilities", [])
     if isinstance(capabilities, list) and len(capabilities) > MAX_CAPABILITIES:
         raise front.wrong("capabilities", f"more than {MAX_CAPABILITIES}; a card is for one specialist")
@@ -79,20 +79,20 @@ def _skill(
     front: Front, body: str, folder: str, more: Mapping[str, Json] | None = None, kept: tuple[str, ...] = _KEPT
 ) -> Skill:
     faults = Faults()
-    faults.tried(_check_version, front)
+    faults.attempt(_check_version, front)
     said = {
-        "name": faults.tried(_name, front, folder),
-        "description": faults.tried(_description, front),
-        "allowed": faults.tried(_allowed, front),
-        "triggers": faults.tried(_triggers, front),
-        "metadata": faults.tried(_metadata, front, kept),
+        "name": faults.attempt(_name, front, folder),
+        "description": faults.attempt(_description, front),
+        "allowed": faults.attempt(_read_allowed_tools, front),
+        "triggers": faults.attempt(_triggers, front),
+        "metadata": faults.attempt(_metadata, front, kept),
     }
     if faults.found:
         raise faults
     return Skill(**{**said, "metadata": {**said["metadata"], **(more or {})}}, body=body, source=front.path)
 
 
-def _known(front: Front, known: frozenset[str]) -> None:
+def _check_keys(front: Front, known: frozenset[str]) -> None:
     for key in front.values:
         if key not in known:
             near = get_close_matches(key, sorted(known), 1)
@@ -130,7 +130,7 @@ def _check_version(front: Front) -> None:
             raise front.wrong(key, "a text is needed")
 
 
-def _allowed(front: Front) -> frozenset[str]:
+def _read_allowed_tools(front: Front) -> frozenset[str]:
     """Return ``allowed-tools``: a list, or a text with spaces or commas between the names.
 
     A name may have a pattern behind it, as in ``Bash(git add:*)``; what both mean, the kernel says. Without the key it
@@ -161,13 +161,13 @@ def _triggers(front: Front) -> tuple[str, ...]:
     if "triggers" in front.values and "triggers" in metadata:
         raise front.wrong("triggers", "stands here and under metadata; keep one")
     if "triggers" in front.values:
-        return _checked(front, "triggers", _items(front, "triggers", front.values["triggers"], "list"))
+        return _check_triggers(front, "triggers", _items(front, "triggers", front.values["triggers"], "list"))
     if "triggers" in metadata:
-        return _checked(front, "metadata", _items(front, "metadata", metadata["triggers"], ","))
+        return _check_triggers(front, "metadata", _items(front, "metadata", metadata["triggers"], ","))
     return ()
 
 
-def _checked(front: Front, key: str, triggers: list[str]) -> tuple[str, ...]:
+def _check_triggers(front: Front, key: str, triggers: list[str]) -> tuple[str, ...]:
     for trigger in triggers:
         if "*" in trigger or not any(map(str.isalnum, trigger)):
             raise front.wrong(key, f"trigger {trigger[:80]!r} would fit anything; use a word of the request")

@@ -6,6 +6,8 @@ An adapter's test module makes a class of `AdapterContract`, with the framework'
 import asyncio
 import inspect
 import itertools
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +33,15 @@ Turn: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 """The tool calls of one answer of the fake model: names and arguments. After the last turn it answers ``done``."""
 PARALLEL: Final = 200
 """How many calls one answer of the model asks for."""
+_DENYING: Final = """\
+schema_version: v1
+agents: {shop: {kind: program, unknown_tools: allow}}
+policies:
+  baseline:
+    kind: rules
+    rules: [{match: {abilities: shop/other}, then: deny, reason: no refunds today}]
+    default: allow
+"""
 _WORKSPACE: Final = """\
 schema_version: v1
 enforcement: {enforcement}
@@ -55,6 +66,14 @@ _SLOW_GATE: Final = """\
 hooks:
   slow: {event_type: PreToolUse, handler: {script: [/bin/sleep, "600"]}, timeout_ms: 200, match: {effects: [write]}}
 """
+
+
+def read_events(governed: Guard) -> list[Event]:
+    """Close the guard, and return the events of all its sessions."""
+    governed.close()
+    assert governed.workspace is not None
+    places = (governed.workspace / ".deedbook/sessions").glob("*/.events.jsonl")
+    return [event for place in places for event in read(place)]
 
 
 class Effects:
@@ -126,7 +145,7 @@ class AdapterContract(ABC):
     this as the reason.
     """
     failed_model: ClassVar[str] = "failed"
-    """The outcome of a request whose model raises: ``unknown`` where the framework tells nobody."""
+    """The outcome of a request whose model raises: ``unknown`` where the framework does not report it."""
     cancels_tools: ClassVar[bool] = True
     """Whether a cancelled run cancels its tools; not where the framework runs them in threads, which nothing can stop.
 
@@ -295,7 +314,7 @@ class AdapterContract(ABC):
 
     def test_tools_are_listed_with_the_schemas_of_their_arguments(self, governed: Guard, effects: Effects) -> None:
         """``deedbook adopt`` declares what the framework tells a model, and calls with such arguments pass."""
-        found = self._listed(governed, effects)
+        found = self._list_tools(governed, effects)
         tools = {tool.name: tool for tool in found.tools}
         assert set(tools) == {self.tool_names["send"], self.tool_names["drop"]}
         send = tools[self.tool_names["send"]]
@@ -311,7 +330,7 @@ class AdapterContract(ABC):
         self, governed: Guard, tmp_path: Path, opened: list[Guard], effects: Effects
     ) -> None:
         """What ``deedbook adopt`` writes governs the next run, and lets the arguments of the framework pass."""
-        listed = self._listed(governed, effects)
+        listed = self._list_tools(governed, effects)
         root = tmp_path / "adopted"
         root.mkdir()
         write(root, plan(root, "crew", listed.tools)[0])
@@ -432,6 +451,32 @@ class AdapterContract(ABC):
 
     def test_program_of_the_page_runs_in_an_empty_folder_and_leaves_a_session(self, tmp_path: Path) -> None:
         """The page of the adapter, beside the folder of its tests, shows a whole program and what it records."""
+        page, shell = self._page(tmp_path)
+        shown = [block for block in blocks(page) if block.language == "console"]
+        assert shown, f"{page} shows no commands"
+        for block in shown:
+            shell.check(block)
+
+    def test_program_of_the_page_says_that_its_tool_was_denied(self, tmp_path: Path) -> None:
+        """The model of the page looks at the result of the tool: it reports no refund that was denied."""
+        _, shell = self._page(tmp_path)
+        (shell.folder / ".system").mkdir()
+        (shell.folder / ".system/deedbook.yaml").write_text(_DENYING, encoding="utf-8")
+        ran = subprocess.run(
+            [sys.executable, "app.py"],
+            check=False,
+            cwd=shell.folder,
+            env=shell.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert "GATE_DENIED" in ran.stdout, ran.stdout + ran.stderr
+        assert "no refunds today" in ran.stdout
+        assert "refunded a" not in ran.stdout
+
+    def _page(self, tmp_path: Path) -> tuple[Path, Shell]:
+        """Return the page of the adapter, and a shell in a home with its program."""
         page = Path(inspect.getfile(type(self))).parents[1] / "README.md"
         home = tmp_path / "home"
         home.mkdir()
@@ -439,14 +484,11 @@ class AdapterContract(ABC):
         shell.env |= {"HOME": str(home), "PYTHONWARNINGS": "ignore"}
         shell.env.pop("XDG_STATE_HOME", None)
         (home / "app.py").write_text(next(b.text for b in blocks(page) if b.first == "# app.py"), encoding="utf-8")
-        shown = [block for block in blocks(page) if block.language == "console"]
-        assert shown, f"{page} shows no commands"
-        for block in shown:
-            shell.check(block)
+        return page, shell
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _listed(self, governed: Guard, effects: Effects) -> AgentTools:
+    def _list_tools(self, governed: Guard, effects: Effects) -> AgentTools:
         """Return the tools of an agent as its adapter lists them; skips the test of one that lists none."""
         if not self.framework:
             pytest.skip("the adapter has no entry point for `deedbook adopt`")

@@ -12,7 +12,7 @@ from deedbook.plugins.plugins import Offer, discover, load
 
 from .imports import HEAVY, foreign_imports, is_among, modules_after
 from .lab import Lab
-from .offered import installed
+from .offered import list_installed
 from .watching import Watch, vars_of
 
 SUBJECT = "subject-of-the-contract"
@@ -51,7 +51,7 @@ class Contract:
     def offer(self) -> Offer:
         """Return the entry point, as an installed distribution offers it; not imported."""
         try:
-            return discover(installed()).find(self.kind, self.name)
+            return discover(list_installed()).find(self.kind, self.name)
         except DeedbookError as problem:
             pytest.fail(str(problem), pytrace=False)
 

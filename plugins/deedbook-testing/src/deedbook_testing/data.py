@@ -42,7 +42,7 @@ class SkillLoaderContract(PluginContract):
             name: frozenset(allowed) for name, allowed in self.skills.items()
         }
         bare = [name for name, skill in found.items() if not skill["description"]]
-        assert not bare, f"{bare} have no description: nobody can tell what for they are"
+        assert not bare, f"{bare} have no description"
 
     def test_loads_the_same_again(self, workshop: Callable[..., Lab]) -> None:
         """Two workspaces with the same files have the same skills."""

@@ -32,9 +32,9 @@ class Example:
         if isinstance(result, Err):
             if result.error.code == self.fails:
                 return None
-            return f"{self.args!r} failed with {result.error.code}: {result.error.message}; expected {self._expected()}"
+            return f"{self.args!r} failed with {result.error.code}: {result.error.message}; expected {self._describe()}"
         if self.fails or not self._is_expected(result.value):
-            return f"{self.args!r} gave {result.value!r}; expected {self._expected()}"
+            return f"{self.args!r} gave {result.value!r}; expected {self._describe()}"
         return None
 
     def _is_expected(self, value: Any) -> bool:
@@ -42,7 +42,7 @@ class Example:
             return False
         return self.gives is ANYTHING or encode(value) == encode(self.gives)
 
-    def _expected(self) -> str:
+    def _describe(self) -> str:
         if self.fails:
             return f"the failure {self.fails}"
         if self.holds is not None:

@@ -1,7 +1,8 @@
 """The pytest plugin."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +11,9 @@ from deedbook.format.schema import Schemas, data_folder
 from .file_audit import FileAudit
 from .lab import Lab
 from .watching import Audit
+
+if TYPE_CHECKING:
+    from deedbook_guard import Guard
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +40,26 @@ def lab(tmp_path: Path, kernel_schemas: Schemas) -> Iterator[Lab]:
     made = Lab(tmp_path / "workspace", kernel_schemas)
     yield made
     made.close()
+
+
+@pytest.fixture
+def program_guard(tmp_path: Path) -> Iterator[Callable[..., "Guard"]]:
+    """Give a function that makes a workspace for the program ``crew`` and returns its guard, which is closed later.
+
+    Its arguments are the rule for *unknown* tools, the *name* of the folder, and *more* YAML for ``deedbook.yaml``.
+    """
+    from deedbook_guard import guard  # noqa: PLC0415 - only the tests of adapters need it
+
+    made: list[Guard] = []
+
+    def make(unknown: str = "allow", name: str = "crew", more: str = "") -> "Guard":
+        place = tmp_path / name
+        (place / ".system").mkdir(parents=True)
+        text = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n{more}"
+        (place / ".system/deedbook.yaml").write_text(text, encoding="utf-8")
+        made.append(guard("crew", workspace=place))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deedbook.charter.instances import instances, unfolded
+from deedbook.charter.instances import instances, unfold
 from deedbook.contract import PATHS, Decision, Event, PolicyTarget, Principal, SubjectCase
 from deedbook.contract.facts import FACTS
 from deedbook.contract.lifecycle import EVENTS
@@ -77,7 +77,7 @@ class _GateContract(PluginContract):
 
     def _abilities(self, lab: Lab) -> None:
         for case in self.cases:
-            lab.tool(case.ability, partial(_given, case.result), effects=case.effects, tags=list(case.tags))
+            lab.tool(case.ability, partial(_pass_through, case.result), effects=case.effects, tags=list(case.tags))
 
     def _sessions(self, lab: Lab) -> Iterator[tuple[Asked, Session]]:
         session: Session | None = None
@@ -132,7 +132,7 @@ class PolicyContract(_GateContract):
             pytest.skip("it judges only calls")
         with workshop().kernel() as kernel:
             for name, bound in kernel.bindings.subjects[SUBJECT].items():
-                for value in instances(unfolded(dict(plugin.spec.subjects[name].schema))):
+                for value in instances(unfold(dict(plugin.spec.subjects[name].schema))):
                     facts = {fact: value for fact, value in _FACTS.items() if fact in bound.gate.reads}
                     found = bound.gate.ask(_case(name, value, facts))
                     assert type(found) is Decision, f"{name} {value!r}: {type(found).__name__}, not a Decision"
@@ -200,16 +200,16 @@ class HookContract(_GateContract):
     def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
         """Let the event happen for each case."""
         for case in self.cases:
-            yield case, *self._happened(lab, case)
+            yield case, *self._run_case(lab, case)
 
-    def _happened(self, lab: Lab, case: Asked) -> tuple[Mapping[str, Any], Result[Any]]:
+    def _run_case(self, lab: Lab, case: Asked) -> tuple[Mapping[str, Any], Result[Any]]:
         try:
             session = lab.kernel().session(principal=Principal("somebody", "contract", frozenset(case.roles)))
         except SessionRefused as problem:
-            return _answer(self._fired(lab, _only(lab))[-1], "hook"), problem.refusal
+            return _answer(self._find_fired(lab, _only(lab))[-1], "hook"), problem.refusal
         result = self._act(lab, session, case)
         session.end(ok=case.ok, reason="asked")
-        event = self._fired(lab, session.id)[-1]
+        event = self._find_fired(lab, session.id)[-1]
         if self.event in ("UserPromptSubmit", "SkillStart", *_FIRED) and isinstance(result, Ok):
             output = event.payload.get("output")
             result = Ok(output["prompt"] if isinstance(output, Mapping) and "prompt" in output else output)
@@ -240,7 +240,7 @@ class HookContract(_GateContract):
             return dict(run.fire(self.event, args))
         return {"reply": "done"}
 
-    def _fired(self, lab: Lab, session: str) -> list[Event]:
+    def _find_fired(self, lab: Lab, session: str) -> list[Event]:
         found = [each for each in lab.all("hook.fired", session) if each.payload["event"] == self.event]
         assert found, f"{self.event} has not happened: {lab.types(session)}"
         return found
@@ -292,7 +292,7 @@ def _leads(pointer: str, value: Any) -> bool:
         return False
 
 
-def _given(result: Any, args: Any, _: Any) -> Any:
+def _pass_through(result: Any, args: Any, _: Any) -> Any:
     return args if result is ANYTHING else result
 
 

@@ -3,63 +3,34 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pytest
 
-from deedbook.contract import Failed, Principal
+from deedbook.contract import Failed
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import Offer
 
-from .acting import ProviderContract
-from .endpoints import Action, Endpoint, Handler, Protocol, ReceivedRequest
-from .endpoints.server import FOREVER, cut_short, document, hang, stream
+from .bad_answers import BadAnswerContract
+from .endpoints import Action, Endpoint, Handler, Protocol
+from .endpoints.protocol import Call
+from .endpoints.server import cut_short, document, hang, stream
 from .examples import Example
 from .images import IMAGES, image_of, image_part, with_images
 from .imports import modules_after
 from .lab import Lab
+from .model_requests import KEY, PRICES, TOOLS, Ask, WatchedCall, user
 
-KEY: Final = "sk-contract-0123456789"
 WAIT: Final = 20.0
 """Seconds that a test waits for what has to happen."""
 DIRECTIVE: Final = {
     "intent": "greet", "constraints": [], "needs_advisor": False, "needs_scaffolder": False, "schema_version": "v1",
 }  # fmt: skip
-TOOLS: Final[Sequence[Mapping[str, Any]]] = (
-    {"name": "git/commit", "description": "Commit.", "schema_in": {"type": "object", "properties": {"m": {}}}},
-    {"name": "echo", "schema_in": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}},
-    {"name": "git.commit", "description": "Another."},
-)
-PRICES: Final = {"input_per_million": 2, "output_per_million": 10}
-
-
-class WatchedCall:
-    """A call's context: so many *seconds* are left, and what is shown is kept."""
-
-    principal = Principal("agent:worker", "test")
-    session = "s"
-    idempotency_key = "k"
-
-    def __init__(self, seconds: float = FOREVER) -> None:
-        self.seconds = seconds
-        self.shown: list[Any] = []
-
-    def remaining(self) -> float:
-        """Return the seconds that are left."""
-        return self.seconds
-
-    def progress(self, delta: Any) -> None:
-        """Keep what is shown."""
-        self.shown.append(delta)
-
-
-Ask = Callable[..., dict[str, Any]]
 
 
 def is_installed(module: str) -> bool:
@@ -70,12 +41,7 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def user(text: str = "Hi", **more: Any) -> dict[str, Any]:
-    """Return a request with one message of a user."""
-    return {"messages": [{"role": "user", "content": text}], **more}
-
-
-class HostedProviderContract(ProviderContract):
+class HostedProviderContract(BadAnswerContract):
     """The contract of a provider for a vendor's protocol: what it sends, reads, shows, refuses and never says.
 
     Give the `name` of the entry point and the `protocol`. *sdk* is the module of the vendor's SDK: without it, the
@@ -83,7 +49,6 @@ class HostedProviderContract(ProviderContract):
     from asking again, if it does so.
     """
 
-    protocol: ClassVar[Protocol]
     sdk: ClassVar[str | None] = None
     extra: ClassVar[str | None] = None
     once: ClassVar[Mapping[str, Any]] = {}
@@ -99,12 +64,10 @@ class HostedProviderContract(ProviderContract):
         """Run a server; what it was sent and should not have been fails the test."""
         if self.sdk and not is_installed(self.sdk):
             pytest.skip(f"the SDK {self.sdk} is not installed")
-        server = Endpoint(self.protocol.faults)
-        server.always = self.usual
-        self.settings = {"base_url": self.protocol.address(server.url), "key": "main", **self.once}
-        yield server
-        server.close()
-        assert server.found == []
+        with Endpoint(self.protocol.faults) as server:
+            server.always = self.usual
+            self.settings = {"base_url": self.protocol.address(server.url), "key": "main", **self.once}
+            yield server
 
     @pytest.fixture
     def endpoint(self, server: Endpoint) -> Endpoint:
@@ -158,10 +121,6 @@ class HostedProviderContract(ProviderContract):
         if body.get("tools"):
             return self.protocol.answer("", [("echo", {"text": "hello"})])
         return self.protocol.answer(json.dumps(DIRECTIVE) if "lead" in json.dumps(body).lower() else "hello")
-
-    def read_back(self, server: Endpoint, number: int = -1) -> ReceivedRequest:
-        """Return a request as the vendor reads it."""
-        return self.protocol.read_request(server.paths[number], server.bodies[number])
 
     def expected(self, **more: Any) -> dict[str, Any]:
         """Return the response to a plain answer."""
@@ -293,17 +252,27 @@ class HostedProviderContract(ProviderContract):
             made = respond(stream=streams)
             assert (made["finish_reason"], made["text"]) == (reason, "so far")
 
-    def test_refuses_a_call_that_was_cut_off(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """Half a call is no call."""
+    def test_leaves_out_a_call_that_was_cut_off(self, endpoint: Endpoint, respond: Ask) -> None:
+        """Half a call is no call; the answer says that it was cut off, so that a larger model can be asked."""
         word = self.protocol.finishes["max_tokens"] or ""
-        endpoint.plays(self.protocol.answer("", [("echo", {})], finish=word))
-        assert "cut off in a tool call, at the limit of tokens" in str(failed(user(tools=TOOLS)))
+        calls: list[Call] = [("echo", {"text": "a"}), ("echo", '{"text": "ha')]
+        endpoint.plays(*(self._cut(calls, word, streams=streams) for streams in (False, True)))
+        for streams in (False, True):
+            made = respond(user(tools=TOOLS), stream=streams)
+            assert (made["finish_reason"], made["text"], made["tool_calls"]) == ("max_tokens", "So.", [])
+
+    def _cut(self, calls: list[Call], word: str, *, streams: bool) -> Action:
+        protocol = self.protocol
+        return protocol.streamed(["So."], calls, finish=word) if streams else protocol.answer("So.", calls, finish=word)
 
     def test_costs_what_the_prices_say(self, endpoint: Endpoint, respond: Ask) -> None:
-        """Prices are settings: no vendor tells them."""
-        endpoint.plays(self.protocol.answer("x", usage=self.protocol.usage(1000, 200)))
-        used = respond(prices=PRICES)["usage"]
-        assert used == {"input_tokens": 1000, "output_tokens": 200, "cost_usd": 0.004}
+        """Prices are settings, with the place where they were read; where one is not known, neither is the cost."""
+        answer = self.protocol.answer("x", usage=self.protocol.usage(1000, 200))
+        endpoint.plays(answer, answer)
+        tokens = {"input_tokens": 1000, "output_tokens": 200}
+        read = {**PRICES, "date": "2026-11-20", "source": "https://example.com/pricing"}
+        assert respond(prices=read)["usage"] == {**tokens, "cost_usd": 0.004}
+        assert respond(prices={**read, "output_per_million": None})["usage"] == tokens
 
     def test_estimates_where_the_endpoint_does_not_count(self, endpoint: Endpoint, respond: Ask) -> None:
         """Budgets bind all the same: one token for four bytes."""
@@ -343,7 +312,7 @@ class HostedProviderContract(ProviderContract):
     def test_estimates_images_where_the_endpoint_does_not_count(
         self, endpoint: Endpoint, respond: Ask, tmp_path: Path
     ) -> None:
-        """Budgets bind for images too."""
+        """Budgets also bind for images."""
         endpoint.plays(self.protocol.answer("12345", usage=self.protocol.usage(None, None)))
         asked = with_images("123456789", [image_of(tmp_path, "red.png")])
         assert respond(asked)["usage"] == {"input_tokens": 1603, "output_tokens": 2}
@@ -410,87 +379,6 @@ class HostedProviderContract(ProviderContract):
         line = bad if self.protocol.kind == "application/x-ndjson" else b"data: " + bad + b"\n"
         endpoint.plays(stream([line], kind=self.protocol.kind))
         assert failed(stream=True, code="INTAKE_REFUSED").retryable
-
-    # --- bad input ----------------------------------------------------------------------------------------------------
-
-    @pytest.mark.parametrize("case", ["no JSON", "cut JSON", "a key twice", "NaN", "not UTF-8", "too deep", "nothing"])
-    def test_refuses_what_intake_refuses(self, endpoint: Endpoint, failed: Callable[..., Failed], case: str) -> None:
-        """An answer that is not acceptable JSON is no answer; asking again is safe."""
-        whole = json.dumps(self.protocol.message("x", usage=self.protocol.usage(77, 12))).encode()
-        raw = {
-            "no JSON": b"<html>",
-            "cut JSON": whole[:-10],
-            "a key twice": b'{"model": "a", ' + whole[1:-1] + b', "model": "b"}',
-            "NaN": whole.replace(b"77", b"NaN"),
-            "not UTF-8": whole.replace(b"model-2026", b"\xff"),
-            "too deep": b"[" * 100_000,
-            "nothing": b"",
-        }[case]
-        endpoint.plays(document(raw))
-        assert failed(code="INTAKE_REFUSED").retryable
-
-    @pytest.mark.parametrize("read", [-1, "9", 1.5, True, {}])
-    def test_refuses_usage_that_is_no_count(self, endpoint: Endpoint, failed: Callable[..., Failed], read: Any) -> None:
-        """Wrong counts would unbind budgets."""
-        endpoint.plays(self.protocol.answer("x", usage=self.protocol.usage(read, 12)))
-        problem = failed()
-        assert "which is no number of tokens" in str(problem)
-        assert problem.retryable
-
-    def test_refuses_an_answer_of_another_shape(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """A list, nothing of the protocol, an unknown reason."""
-        endpoint.plays(document([1]), document({"id": "x"}), self.protocol.answer("x", finish="tired"))
-        for _ in range(3):
-            assert failed().retryable
-
-    def test_refuses_arguments_that_are_no_object(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """The model's mistake is not passed on as a call."""
-        endpoint.plays(self.protocol.answer("", [("echo", [1])]))  # type: ignore[list-item]
-        problem = failed(user(tools=TOOLS))
-        assert "arguments" in str(problem)
-        assert problem.retryable
-
-    def test_refuses_ids_that_are_repeated(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """Otherwise it would be unclear which call a result answers."""
-        if not self.protocol.ids:
-            pytest.skip("the protocol gives calls no ids")
-        whole = json.dumps(self.protocol.message("", [("echo", {}), ("echo", {})]))
-        endpoint.plays(document(whole.replace("_1", "_0").encode()))
-        assert "two tool calls have the same id" in str(failed(user(tools=TOOLS)))
-
-    @pytest.mark.parametrize("streams", [False, True])
-    def test_refuses_another_content_type(
-        self, endpoint: Endpoint, failed: Callable[..., Failed], *, streams: bool
-    ) -> None:
-        """A page of a proxy is no answer."""
-        endpoint.plays(document(b"<html>", kind="text/html; charset=utf-8"))
-        problem = failed(stream=streams)
-        assert "answers with text/html instead of" in str(problem)
-        assert not problem.retryable
-
-    def test_refuses_an_answer_that_is_compressed(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """A small body can unpack to a large one."""
-        endpoint.plays(document(self.protocol.message("x"), headers={"content-encoding": "gzip"}))
-        assert "'gzip' encoding, which was not asked for" in str(failed())
-
-    def test_refuses_an_answer_that_is_too_large(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """At 16 MiB it stops, also with a stream that never ends and with a refusal."""
-        endpoint.plays(
-            self.protocol.answer("x" * (16 * 1024 * 1024)),
-            stream(repeat(self.protocol.filler), kind=self.protocol.kind),
-            document(b"x" * (16 * 1024 * 1024 + 1), status=500),
-        )
-        for streams in (False, True, False):
-            assert "larger than 16777216 bytes" in str(failed(stream=streams))
-
-    def test_says_that_the_connection_was_cut(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """The server closes before the end, or is not there."""
-        endpoint.plays(cut_short)
-        problem = failed()
-        assert "cannot be reached, or cut the connection" in str(problem)
-        assert problem.retryable
-        problem = failed(base_url=self.protocol.address("http://127.0.0.1:9"))
-        assert "see whether it runs and base_url is right" in str(problem)
 
     # --- refusals -----------------------------------------------------------------------------------------------------
 
@@ -619,9 +507,13 @@ class HostedProviderContract(ProviderContract):
         assert endpoint.left.wait(WAIT)
 
     def test_names_the_extra_when_its_sdk_is_missing(
-        self, endpoint: Endpoint, failed: Callable[..., Failed], monkeypatch: pytest.MonkeyPatch
+        self,
+        endpoint: Endpoint,
+        failed: Callable[..., Failed],
+        provider: Callable[..., Any],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """One clear error at the first call, and nothing is sent."""
+        """One clear error at the first call, before the limit of its time begins, and nothing is sent."""
         if self.extra is None:
             pytest.skip("it needs no SDK, or always has it")
         for name in [each for each in sys.modules if each == self.sdk or each.startswith(f"{self.sdk}.")]:
@@ -631,6 +523,8 @@ class HostedProviderContract(ProviderContract):
         assert f"the SDK {self.sdk} cannot be imported" in str(problem)
         assert f"pip install '{self.extra}'" in str(problem)
         assert not problem.retryable
+        with pytest.raises(Failed, match="cannot be imported"):
+            provider()({"model": self.model, "schema_version": "v2", **user()}, WatchedCall())
         assert endpoint.bodies == []
 
     def test_importing_it_does_not_import_the_sdk(self, offer: Offer) -> None:

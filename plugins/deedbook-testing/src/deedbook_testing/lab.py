@@ -25,7 +25,14 @@ from deedbook_audit.rederive import rejudge
 from deedbook_audit.report import Report
 from deedbook_serve.tasks.runner import Tasks
 
-from .offered import OfferedDistribution, acting, answering, finishing, installed, judging
+from .offered import (
+    OfferedDistribution,
+    as_context_flow,
+    list_installed,
+    make_handler_class,
+    make_hook_class,
+    make_policy_class,
+)
 
 _numbers: Final = itertools.count()
 _FINE: Final = frozenset({"same", "undetermined"})
@@ -61,7 +68,7 @@ class Lab:
 
     def settings(self, **sections: Any) -> None:
         """Put *sections* into ``deedbook.yaml``; objects are merged with what earlier calls have put there."""
-        self._settings = _merged(self._settings, sections)
+        self._settings = _merge(self._settings, sections)
         self.write("deedbook.yaml", json.dumps(self._settings, indent=1))
 
     def role(self, name: str, instructions: str = "Do it.") -> None:
@@ -99,8 +106,8 @@ class Lab:
         It has no effects and takes and gives anything unless *more* says otherwise.
         """
         spec, rest = _spec(more)
-        offered = _offered(name)
-        self.offer("tool", offered, acting(function, spec))
+        offered = _plugin_name(name)
+        self.offer("tool", offered, make_handler_class(function, spec))
         self._declare("abilities", name, {"summary": f"{name}.", "handler": {"tool": offered}, **rest})
 
     def flow(self, name: str, function: Callable[[Any, Any], Any], /, **more: Any) -> None:
@@ -110,8 +117,10 @@ class Lab:
         ``gives``, the flow is standalone.
         """
         spec, rest = _spec({"gives": None, **more})
-        offered = _offered(name)
-        self.offer("flow", offered, acting(function if spec.gives is not None else finishing(function), spec))
+        offered = _plugin_name(name)
+        self.offer(
+            "flow", offered, make_handler_class(function if spec.gives is not None else as_context_flow(function), spec)
+        )
         self._declare("abilities", name, {"summary": f"{name}.", "handler": {"flow": offered}, **rest})
         self.settings(profile="lab", profiles={"lab": {} if spec.gives is not None else {"flow": name}})
 
@@ -119,7 +128,7 @@ class Lab:
         """Offer a provider and let it serve *tier*; *function* may return the text alone, or whole response."""
         spec, rest = _spec({"effects": "read", **more})
         name = f"offered-{tier}"
-        self.offer("provider", name, acting(lambda request, ctx: _response(function(request, ctx)), spec))
+        self.offer("provider", name, make_handler_class(lambda request, ctx: _response(function(request, ctx)), spec))
         self.settings(
             profile="lab", profiles={"lab": {"models": {tier: {"provider": name, "model": f"{tier}-1", **rest}}}}
         )
@@ -130,7 +139,7 @@ class Lab:
         It matches every tool, model and flow unless *more* has a ``match``, which may be ``None``.
         """
         spec, rest = _gate(more)
-        self.offer("hook", f"offered-{name}", answering(event, function, spec))
+        self.offer("hook", f"offered-{name}", make_hook_class(event, function, spec))
         match = rest.pop("match", {"kind": ["tool", "model", "flow"]} if event.endswith("ToolUse") else None)
         more = {**rest, "match": match} if match else rest
         self._declare("hooks", name, {"event_type": event, "handler": {"hook": f"offered-{name}"}, **more})
@@ -138,7 +147,7 @@ class Lab:
     def policy(self, name: str, function: Callable[[Any], Any], /, **more: Any) -> None:
         """Offer a policy kind and declare one policy of it; without a ``match`` it fits tools and flows; see `hook`."""
         spec, rest = _gate(more)
-        self.offer("policy", f"offered-{name}", judging(function, spec))
+        self.offer("policy", f"offered-{name}", make_policy_class(function, spec))
         self._declare("policies", name, {"kind": f"offered-{name}", **rest})
 
     def catalogue(self) -> Catalogue:
@@ -148,7 +157,7 @@ class Lab:
             OfferedDistribution(name, [tuple(point) for of, *point in self._points if of == name])  # type: ignore[misc]
             for name in names
         ]
-        return discover([*offered, *installed()])
+        return discover([*offered, *list_installed()])
 
     def _declare(self, section: str, name: str, entry: Mapping[str, Any]) -> None:
         self.settings(**{section: {name: dict(entry)}})
@@ -272,14 +281,14 @@ def _only(bindings: Bindings) -> CharterSource:
     return lambda digest: bindings if digest == bindings.charter.digest else CHARTER_MISSING
 
 
-def _offered(name: str) -> str:
+def _plugin_name(name: str) -> str:
     """Return the name of the plugin behind an ability: entry points are not sorted into folders."""
     return f"offered-{name.replace('/', '-')}"
 
 
-def _merged(old: Any, new: Any) -> Any:
+def _merge(old: Any, new: Any) -> Any:
     if isinstance(old, dict) and isinstance(new, Mapping):
-        return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}
+        return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
     return new
 
 

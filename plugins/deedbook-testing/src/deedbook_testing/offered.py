@@ -65,7 +65,7 @@ class InstalledDistribution(importlib_metadata.Distribution):
         return self._found.locate_file(path)
 
 
-def installed() -> tuple[importlib_metadata.Distribution, ...]:
+def list_installed() -> tuple[importlib_metadata.Distribution, ...]:
     """Return what is installed, read once for each path of imports: a kernel reads it at each start."""
     return _installed(tuple(sys.path))
 
@@ -75,7 +75,7 @@ def _installed(_path: tuple[str, ...]) -> tuple[importlib_metadata.Distribution,
     return tuple(map(InstalledDistribution, importlib_metadata.distributions()))
 
 
-def acting(function: Callable[[Any, Any], Any], spec: HandlerSpec) -> type[Any]:
+def make_handler_class(function: Callable[[Any, Any], Any], spec: HandlerSpec) -> type[Any]:
     """Return a tool, provider or flow whose handler is *function* of arguments and ``ctx``, plain or asynchronous."""
 
     class Offered(_Bound):
@@ -86,7 +86,7 @@ def acting(function: Callable[[Any, Any], Any], spec: HandlerSpec) -> type[Any]:
     return Offered
 
 
-def finishing(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def as_context_flow(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return *function* as a flow that keeps a context: what it returns completes the context, if it is unfinished."""
 
     async def finish_later(made: Awaitable[Any], run: Any) -> None:
@@ -108,7 +108,7 @@ def _finish(run: Any, made: Any) -> None:
     ways.get(told.get("state", ""), run.answer)(reply)
 
 
-def judging(function: Callable[[Any], Any], spec: GateSpec) -> type[Any]:
+def make_policy_class(function: Callable[[Any], Any], spec: GateSpec) -> type[Any]:
     """Return a policy kind whose judgement is *function* of the call."""
 
     class Offered(_Bound):
@@ -119,7 +119,7 @@ def judging(function: Callable[[Any], Any], spec: GateSpec) -> type[Any]:
     return Offered
 
 
-def answering(event: str, function: Callable[..., Any], spec: GateSpec) -> type[Any]:
+def make_hook_class(event: str, function: Callable[..., Any], spec: GateSpec) -> type[Any]:
     """Return a hook that answers *event* with *function*, which takes the event's arguments in their order."""
     name = EVENTS[event].method
 

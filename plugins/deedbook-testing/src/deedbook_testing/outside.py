@@ -78,7 +78,7 @@ class _Finder:
             yield from self._find_call(node)
 
     def _find_call(self, node: ast.Call) -> Iterator[str]:
-        called = _dotted(node.func)
+        called = _dotted_name(node.func)
         if called in _CALLED or ("." in called and called.rpartition(".")[2] in _METHODS):
             yield f"calls {called}"
         if called in ("getattr", "vars") and node.args:
@@ -90,7 +90,7 @@ class _Finder:
 
     def _resolve(self, node: ast.expr) -> str:
         """Return the full name of what *node* names, if it begins with an import; otherwise nothing."""
-        first, dot, rest = _dotted(node).partition(".")
+        first, dot, rest = _dotted_name(node).partition(".")
         return f"{self._imports[first]}{dot}{rest}" if first in self._imports else ""
 
 
@@ -137,8 +137,8 @@ def _read_own_names(tree: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-def _dotted(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     """Return the name that a node has; what stands before a method of an expression is a dot."""
     if isinstance(node, ast.Name):
         return node.id
-    return f"{_dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
+    return f"{_dotted_name(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""

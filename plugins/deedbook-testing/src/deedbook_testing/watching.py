@@ -32,7 +32,7 @@ class Audit:
         sys.addaudithook(self._hear)
 
     @contextmanager
-    def forbidding(self) -> Iterator[list[str]]:
+    def forbid(self) -> Iterator[list[str]]:
         """Forbid them to this thread; give what it tried all the same."""
         self._thread, self._seen = threading.get_ident(), []
         try:
@@ -66,11 +66,11 @@ class Watch:
                 before = encode(args)
                 result = super().__call__(args, ctx)
                 if isawaitable(result):
-                    return self._awaited(result, args, before)
+                    return self._await_result(result, args, before)
                 watch._look(self, args, before)
                 return result
 
-            async def _awaited(self, result: Awaitable[Any], args: Any, before: bytes) -> Any:
+            async def _await_result(self, result: Awaitable[Any], args: Any, before: bytes) -> Any:
                 made = await result
                 watch._look(self, args, before)
                 return made
@@ -95,7 +95,7 @@ class Watch:
         def asked(this: Any, *subject: Any) -> Any:
             first = method(this, *subject)
             if pure:
-                with audit.forbidding() as tried:
+                with audit.forbid() as tried:
                     again = [self._answer(method, this, *subject) for _ in range(2)]
                 self.faults.extend(f"is declared pure, and does {what}" for what in tried)
                 if [first, first] != again:

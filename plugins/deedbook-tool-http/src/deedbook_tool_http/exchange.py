@@ -54,11 +54,11 @@ async def exchange(request: Request, limits: Limits, context: ssl.SSLContext) ->
     progress = _Progress()
     try:
         async with asyncio.timeout(limits.seconds):
-            return await _followed(request, limits, context, progress)
+            return await _follow_redirects(request, limits, context, progress)
     except TimeoutError:
         why = f"{request.place.shown} did not answer within {limits.seconds:g} s"
         if progress.sending:
-            raise unconfirmed(request.method, "TOOL_TIMEOUT", why) from None
+            raise unconfirmed_failure(request.method, "TOOL_TIMEOUT", why) from None
         raise Failed("TOOL_TIMEOUT", f"{why}; nothing was sent", retryable=True) from None
     finally:
         await progress.close()
@@ -83,7 +83,7 @@ class _Progress:
             await self._connection.aclose()
 
 
-def unconfirmed(method: str, code: str, why: str) -> Failed:
+def unconfirmed_failure(method: str, code: str, why: str) -> Failed:
     """Return the failure of a request that was sent and not confirmed: *why*, and whether it may be sent again.
 
     Only a method that is safe (RFC 9110, section 9.2.1) may. Any other may have been carried out: its outcome is lost.
@@ -93,12 +93,12 @@ def unconfirmed(method: str, code: str, why: str) -> Failed:
     return Failed(code, f"{why}; the request may have been carried out", lost=True)
 
 
-async def _followed(request: Request, limits: Limits, context: ssl.SSLContext, progress: _Progress) -> Answer:
+async def _follow_redirects(request: Request, limits: Limits, context: ssl.SSLContext, progress: _Progress) -> Answer:
     """Follow redirects where that is allowed, to the same place only; *progress* follows what is sent."""
     addresses = await reach(request.place, private=request.private, loopback=request.loopback)
     target = request.target
     for _ in range(_MOST_REDIRECTS + 1):
-        answer = await _sent(request, target, addresses, limits, context, progress)
+        answer = await _send(request, target, addresses, limits, context, progress)
         if answer.status not in REDIRECTS or not request.follow:
             return answer
         target = _same_place(request, target, answer.headers.get("location", ""))
@@ -118,7 +118,7 @@ def _same_place(request: Request, target: str, location: str) -> str:
     return f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
 
 
-async def _sent(
+async def _send(
     request: Request,
     target: str,
     addresses: Sequence[str],
@@ -131,7 +131,7 @@ async def _sent(
     async with httpx.AsyncClient(trust_env=False, verify=context, follow_redirects=False, timeout=None) as client:  # noqa: S113 - the limit is around all of it
         for number, address in enumerate(addresses, 1):
             try:
-                async with _asked(client, request, target, address, progress) as response:
+                async with _open_response(client, request, target, address, progress) as response:
                     return await _read(response, request, limits)
             except httpx.ConnectError as problem:
                 if number == len(addresses):
@@ -142,7 +142,9 @@ async def _sent(
 
 
 @asynccontextmanager
-async def _asked(client: Any, request: Request, target: str, address: str, progress: _Progress) -> AsyncIterator[Any]:
+async def _open_response(
+    client: Any, request: Request, target: str, address: str, progress: _Progress
+) -> AsyncIterator[Any]:
     import httpx  # noqa: PLC0415 - as above
 
     there = Site(address, request.place.port).authority(request.scheme)
@@ -186,4 +188,4 @@ def _failure(request: Request, problem: Exception, *, reached: bool) -> Failed:
         cause = cause.__cause__ or cause.__context__
     if not reached:
         return Failed("HTTP_FAILED", f"{place} cannot be reached ({name})", retryable=True)
-    return unconfirmed(request.method, "HTTP_FAILED", f"{place}: the connection broke ({name})")
+    return unconfirmed_failure(request.method, "HTTP_FAILED", f"{place}: the connection broke ({name})")

@@ -56,7 +56,7 @@ def site(text: str, scheme: str) -> Site:
 
 def kind(address: Address) -> str | None:
     """Return what makes an address one that programs inside a network must not be led to; ``None``: it is public."""
-    for inner in _meant(address):
+    for inner in _expand_address(address):
         if inner.is_loopback:
             return "a loopback address"
         if inner.is_link_local:
@@ -66,7 +66,7 @@ def kind(address: Address) -> str | None:
     return None
 
 
-def _meant(address: Address) -> Iterator[Address]:
+def _expand_address(address: Address) -> Iterator[Address]:
     """Yield an address, and the one inside it that a gateway would send it to."""
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
@@ -109,7 +109,7 @@ async def _looked_up(place: Site) -> list[Address]:
         with suppress(OSError, UnicodeError):
             known = socket.getaddrinfo(place.name, place.port, type=socket.SOCK_STREAM)
             found = [ip_address(str(entry[4][0]).partition("%")[0]) for entry in known]
-        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        with suppress(RuntimeError):  # the loop has ended: nothing waits any more
             loop.call_soon_threadsafe(answer, found)
 
     Thread(target=look, name="deedbook-http-lookup", daemon=True).start()

@@ -56,8 +56,10 @@ class Address:
                 continue
             found = template.values(args)
             if found is not None:
-                parts = [part if isinstance(part, str) else _encoded(part, found[part]) for part in template.parts]
-                made.append(_checked(template, "".join(parts)))
+                parts = [
+                    part if isinstance(part, str) else _encode_segment(part, found[part]) for part in template.parts
+                ]
+                made.append(_check_segment(template, "".join(parts)))
         return "/" + "/".join(made)
 
 
@@ -68,11 +70,11 @@ def _segment(placeholder: Placeholder, text: str) -> str:
     return quote(text, safe="")
 
 
-def _encoded(placeholder: Placeholder, value: Json) -> str:
+def _encode_segment(placeholder: Placeholder, value: Json) -> str:
     return _segment(placeholder, text_of(placeholder, value))
 
 
-def _checked(template: Template, segment: str) -> str:
+def _check_segment(template: Template, segment: str) -> str:
     if template.placeholders and segment in _DOTS:
         raise Failed("ARGUMENT_REFUSED", f"{template.placeholders[0].written}: {segment!r} is no segment of a path")
     return segment
@@ -157,14 +159,14 @@ def body(said: Mapping[str, Any] | None, args: Object) -> tuple[str, bytes] | No
         return kind, query(value, args).encode()
     if form == "text":
         return kind, (parse(value).fill(args) or "").encode()
-    return kind, json.dumps(filled(value, args), ensure_ascii=False, allow_nan=False).encode()
+    return kind, json.dumps(fill_placeholders(value, args), ensure_ascii=False, allow_nan=False).encode()
 
 
 class _Left(Exception):  # noqa: N818 - it says what became of the part
     """An optional placeholder stands for nothing: the part it stands in is left out."""
 
 
-def filled(value: Any, args: Object) -> Json:
+def fill_placeholders(value: Any, args: Object) -> Json:
     """Return JSON with its placeholders filled; one that is a whole string becomes the argument, of whatever type."""
     if isinstance(value, dict):
         return dict(_members(value, args))
@@ -184,7 +186,7 @@ def filled(value: Any, args: Object) -> Json:
 def _members(members: Mapping[Any, Any], args: Object) -> Iterator[tuple[Any, Json]]:
     for key, inner in members.items():
         try:
-            yield key, filled(inner, args)
+            yield key, fill_placeholders(inner, args)
         except _Left:
             continue
 

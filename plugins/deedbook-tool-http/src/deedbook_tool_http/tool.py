@@ -7,7 +7,7 @@ from deedbook.contract import AbilityDeclaration, Ctx, Failed, HandlerSpec, Host
 from deedbook_tool_standard.outputs import FORMS, Mask, beginning
 from deedbook_tool_standard.shapes import ANYTHING, SECRET, strict
 
-from .exchange import REDIRECTS, SAFE, Answer, Limits, Request, exchange, unconfirmed
+from .exchange import REDIRECTS, SAFE, Answer, Limits, Request, exchange, unconfirmed_failure
 from .hosts import Site, site
 from .operation import Address, Credentials, address, body, faults, header, query
 
@@ -198,10 +198,10 @@ class Http:
             said = beginning(raw)
             why = f"{place} answered with status {answer.status}" + (f": {said}" if said else "")
             if answer.status >= 500:
-                raise unconfirmed(self._settings["method"], "HTTP_FAILED", why)
+                raise unconfirmed_failure(self._settings["method"], "HTTP_FAILED", why)
             raise Failed("HTTP_FAILED", why, retryable=answer.status == 429)
         kept = {name.lower() for name in self._settings.get("keep", ())}
-        headers = {name: self._masked(value) for name, value in answer.headers.items() if name in kept}
+        headers = {name: self._mask_value(value) for name, value in answer.headers.items() if name in kept}
         return {"status": answer.status, "headers": headers, "body": self._body(answer, raw)}
 
     def _body(self, answer: Answer, raw: bytes) -> Json:
@@ -213,7 +213,7 @@ class Http:
             raise Failed("OUTPUT_REFUSED", f"{what} is {kind[:80] or 'of no type'}, not JSON")
         return FORMS[self._output](raw, what)
 
-    def _masked(self, value: str) -> str:
+    def _mask_value(self, value: str) -> str:
         return self._mask(value.encode("utf-8", "backslashreplace")).decode("utf-8", "backslashreplace")
 
 

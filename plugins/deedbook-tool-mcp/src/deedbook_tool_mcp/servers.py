@@ -161,7 +161,7 @@ class Servers:
         for name, body in said.items():
             assert self._settings is not None
             origin = Origin(self._settings, join_pointer("servers", name), inline=True)
-            server = _structured(name, body, origin)
+            server = _build_source(name, body, origin)
             if self._check(server):
                 made[name] = self._with_listing(server) if listed else server
         if listed:
@@ -243,7 +243,7 @@ class Servers:
 _MAX_NODES: Final = 1_000_000
 
 
-def _structured(name: str, body: Mapping[str, Any], origin: Origin) -> ServerSource:
+def _build_source(name: str, body: Mapping[str, Any], origin: Origin) -> ServerSource:
     said: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in body.items()}
     return ServerSource(id=name, place=origin.line(), origin=origin, **said)
 

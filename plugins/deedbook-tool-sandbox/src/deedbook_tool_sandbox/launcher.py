@@ -65,7 +65,7 @@ def show(system: SystemCalls, folders: Sequence[str]) -> list[str]:
     Only root may reach some folders, such as an environment below ``/root``.
     """
     opened = [os.open(folder, os.O_PATH) for folder in folders]
-    system.mount("none", "/tmp", "tmpfs", 0, "mode=755")  # noqa: S108 - its own, seen by nobody else
+    system.mount("none", "/tmp", "tmpfs", 0, "mode=755")  # noqa: S108 - private to the sandbox
     places = []
     for number, folder in enumerate(opened):
         place = f"/tmp/{number}"  # noqa: S108

@@ -41,16 +41,16 @@ class Element:
         whole = self.template.whole
         if whole is None or not whole.spread:
             text = self.template.fill(args)
-            return None if text is None else [self._checked(text)]
+            return None if text is None else [self._check_text(text)]
         found = self.template.values(args)
         if found is None:
             return None
         items = found[whole]
         if not isinstance(items, list):
             raise Failed("ARGUMENT_REFUSED", f"{whole.written}: an array is needed")
-        return [self._checked(text_of(whole, item)) for item in items]
+        return [self._check_text(text_of(whole, item)) for item in items]
 
-    def _checked(self, text: str) -> str:
+    def _check_text(self, text: str) -> str:
         if not self.template.placeholders:
             return text
         written = self.template.placeholders[0].written

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from deedbook.contract import Ctx, HandlerSpec, Json, Object
 
-from .reach import FileTool, check_time, decoded, read_bytes
-from .shapes import COUNT, PATH, PATHS, listed, strict
+from .reach import FileTool, check_time, decode_text, read_bytes
+from .shapes import COUNT, PATH, PATHS, array_of, strict
 
 MAX_COUNTED = 16 * 1024 * 1024
 _COUNTS: Object = {"lines": COUNT, "words": COUNT, "bytes": COUNT}
@@ -30,7 +30,7 @@ class FileCount(FileTool):
         takes=strict({"paths": PATHS}),
         gives=strict(
             {
-                "files": listed(strict({"path": PATH, **_COUNTS})),
+                "files": array_of(strict({"path": PATH, **_COUNTS})),
                 "total": strict({"files": COUNT, **_COUNTS}),
                 "table": {"type": "string"},
             }
@@ -49,13 +49,13 @@ class FileCount(FileTool):
         return {
             "files": [{"path": path, **each._asdict()} for path, each in counted],
             "total": {"files": len(counted), **total._asdict()},
-            "table": _table([*((_escaped(path), each) for path, each in counted), ("**total**", total)]),
+            "table": _table([*((_escape(path), each) for path, each in counted), ("**total**", total)]),
         }
 
 
 def count(path: str, raw: bytes) -> Count:
     """Count one file's content; raise `Failed` with ``NOT_TEXT``."""
-    text = decoded(path, raw)
+    text = decode_text(path, raw)
     unfinished = bool(text) and not text.endswith("\n")
     return Count(text.count("\n") + unfinished, len(text.split()), len(raw))
 
@@ -65,6 +65,6 @@ def _table(rows: list[tuple[str, Count]]) -> str:
     return "\n".join(head + [f"| {name} | {each.lines} | {each.words} | {each.bytes} |" for name, each in rows])
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     """Return a file name as Markdown text: what would be markup is escaped."""
     return "".join(f"\\{letter}" if letter in "\\|`*_<>[]&" else letter for letter in name)

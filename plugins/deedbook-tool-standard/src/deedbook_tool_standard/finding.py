@@ -6,7 +6,7 @@ from itertools import islice
 from deedbook.contract import Ctx, Failed, FolderEntry, HandlerSpec, Host, Json, Object
 
 from .globs import Glob
-from .reach import FileTool, check_time, reaching
+from .reach import FileTool, check_time, translate_os_errors
 from .shapes import FOLDER, PATHS, PATTERN, TRUNCATED, strict
 
 MAX_PATHS = 5_000
@@ -37,7 +37,7 @@ def find(host: Host, pattern: str, folder: str, ctx: Ctx) -> tuple[list[str], bo
 
 
 def _walk(host: Host, glob: Glob, folder: str, ctx: Ctx) -> Iterator[str]:
-    with reaching(folder):
+    with translate_os_errors(folder):
         host.scan(folder)
     waiting = [(folder, glob.start())]
     for _ in range(MAX_FOLDERS):
@@ -59,7 +59,7 @@ def _walk(host: Host, glob: Glob, folder: str, ctx: Ctx) -> Iterator[str]:
 def _entries(host: Host, folder: str) -> list[FolderEntry]:
     """List a folder; one that went away or became a link since it was seen is empty."""
     try:
-        with reaching(folder):
+        with translate_os_errors(folder):
             return list(host.scan(folder))
     except Failed as problem:
         if problem.code in {"NO_SUCH_FILE", "PATH_REFUSED"}:

@@ -2,8 +2,8 @@
 
 from deedbook.contract import Ctx, HandlerSpec, Json, Object
 
-from .reach import FileTool, reaching
-from .shapes import COUNT, FOLDER, PATH, TRUNCATED, listed, strict
+from .reach import FileTool, translate_os_errors
+from .shapes import COUNT, FOLDER, PATH, TRUNCATED, array_of, strict
 
 MAX_ENTRIES = 5_000
 
@@ -16,7 +16,7 @@ class FileList(FileTool):
         takes=strict({"path": FOLDER}, optional=frozenset({"path"})),
         gives=strict(
             {
-                "entries": listed(strict({"path": PATH, "folder": {"type": "boolean"}, "size": COUNT})),
+                "entries": array_of(strict({"path": PATH, "folder": {"type": "boolean"}, "size": COUNT})),
                 "truncated": TRUNCATED,
             }
         ),
@@ -27,7 +27,7 @@ class FileList(FileTool):
     def __call__(self, args: Object, _ctx: Ctx, /) -> Json:
         """List; ``NO_SUCH_FILE``."""
         path = args.get("path", "")
-        with reaching(path):
+        with translate_os_errors(path):
             entries = self.host.scan(path)
         shown = [{"path": found.path, "folder": found.folder, "size": found.size} for found in entries[:MAX_ENTRIES]]
         return {"entries": shown, "truncated": len(entries) > MAX_ENTRIES}

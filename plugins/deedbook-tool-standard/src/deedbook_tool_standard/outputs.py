@@ -39,13 +39,13 @@ def _spellings(value: str) -> set[bytes]:
     told = {
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
-        *_quoted(value),
+        *_quote_variants(value),
         *_in_base64(raw),
     }
     return {raw, *(text.encode() for text in told)} - {b""}
 
 
-def _quoted(value: str) -> Iterator[str]:
+def _quote_variants(value: str) -> Iterator[str]:
     for quoted in (quote(value, safe=""), quote(value), quote_plus(value)):
         yield quoted
         yield _PERCENT.sub(lambda found: found[0].lower(), quoted)

@@ -18,7 +18,7 @@ class FileTool:
 
 
 @contextmanager
-def reaching(path: str) -> Iterator[None]:
+def translate_os_errors(path: str) -> Iterator[None]:
     """Turn what the system says about *path* into the tool's own failure."""
     try:
         yield
@@ -30,14 +30,14 @@ def reaching(path: str) -> Iterator[None]:
 
 def read_bytes(host: Host, path: str, limit: int = MAX_TEXT) -> bytes:
     """Return a whole file of at most *limit* bytes; raise `Failed` with ``TOO_LARGE``."""
-    with reaching(path), host.open(path) as file:
+    with translate_os_errors(path), host.open(path) as file:
         raw = file.read(limit + 1)
     if len(raw) > limit:
         raise Failed("TOO_LARGE", f"{path}: more than {limit} bytes")
     return raw
 
 
-def decoded(path: str, raw: bytes) -> str:
+def decode_text(path: str, raw: bytes) -> str:
     """Return the text of UTF-8 bytes, exactly; raise `Failed` with ``NOT_TEXT``."""
     try:
         return raw.decode("utf-8")

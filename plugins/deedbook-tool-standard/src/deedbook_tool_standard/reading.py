@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from deedbook.contract import Ctx, HandlerSpec, Json, Object
 
-from .reach import MAX_TEXT, FileTool, decoded, reaching, read_bytes
+from .reach import MAX_TEXT, FileTool, decode_text, read_bytes, translate_os_errors
 from .shapes import COUNT, HASH, PATH, strict
 
 _CHUNK = 1024 * 1024
@@ -28,7 +28,7 @@ class FileRead(FileTool):
         """Read; ``NO_SUCH_FILE``, ``TOO_LARGE``, ``NOT_TEXT``."""
         path = args["path"]
         raw = read_bytes(self.host, path, args.get("max_bytes", MAX_TEXT))
-        return {"path": path, "text": decoded(path, raw), "hash": sha256(raw).hexdigest(), "bytes": len(raw)}
+        return {"path": path, "text": decode_text(path, raw), "hash": sha256(raw).hexdigest(), "bytes": len(raw)}
 
 
 class FileHash(FileTool):
@@ -50,7 +50,7 @@ class FileHash(FileTool):
         except FileNotFoundError:
             return {"path": path, "hash": ""}
         taken = sha256()
-        with reaching(path), file:
+        with translate_os_errors(path), file:
             while chunk := file.read(_CHUNK):
                 taken.update(chunk)
         return {"path": path, "hash": taken.hexdigest()}

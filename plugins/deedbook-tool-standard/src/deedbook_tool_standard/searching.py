@@ -6,8 +6,8 @@ from itertools import islice
 from deedbook.contract import Ctx, Failed, HandlerSpec, Host, Json, Object
 
 from .finding import find
-from .reach import FileTool, check_time, decoded, read_bytes
-from .shapes import PATH, PATHS, PATTERN, TRUNCATED, listed, strict
+from .reach import FileTool, check_time, decode_text, read_bytes
+from .shapes import PATH, PATHS, PATTERN, TRUNCATED, array_of, strict
 
 MAX_MATCHES = 1_000
 MAX_LINE = 300
@@ -32,7 +32,7 @@ class FileSearch(FileTool):
         },
         gives=strict(
             {
-                "matches": listed(
+                "matches": array_of(
                     strict({"path": PATH, "line": {"type": "integer", "minimum": 1}, "text": {"type": "string"}})
                 ),
                 "skipped": PATHS,
@@ -57,7 +57,7 @@ def _matches(host: Host, paths: list[str], text: str, ctx: Ctx, skipped: list[st
     for path in paths:
         check_time(ctx)
         try:
-            content = decoded(path, read_bytes(host, path))
+            content = decode_text(path, read_bytes(host, path))
         except Failed as problem:
             if skipped is None or problem.code not in _UNSEARCHABLE:
                 raise
@@ -72,9 +72,9 @@ def _lines(path: str, content: str, text: str) -> Iterator[Json]:
     for number, line in enumerate(content.split("\n"), 1):
         at = line.find(text)
         if at >= 0:
-            yield {"path": path, "line": number, "text": _shown(line.removesuffix("\r"), at)}
+            yield {"path": path, "line": number, "text": _cut_line(line.removesuffix("\r"), at)}
 
 
-def _shown(line: str, at: int) -> str:
+def _cut_line(line: str, at: int) -> str:
     start = max(0, min(at - MAX_LINE // 4, len(line) - MAX_LINE))
     return line[start : start + MAX_LINE]

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from deedbook.contract import AbilityDeclaration, Ctx, Effects, Failed, HandlerSpec, Host, Json, Object
 
 from .shapes import strict
-from .wiring import filled, reference_faults, references
+from .wiring import fill, reference_faults, references
 
 _EFFECTS = get_args(Effects)
 _NAME: Object = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_-]{0,63}$"}
@@ -97,9 +97,9 @@ class Sequence:
             if ctx.remaining() <= 0:
                 raise Failed("TOOL_TIMEOUT", f"step {step['id']}: the time is up; it was not begun")
             try:
-                given: Any = filled(step.get("args", {}), known)
+                given: Any = fill(step.get("args", {}), known)
                 done[step["id"]] = await ctx.acall(step["ability"], given)
             except Failed as problem:
                 why = f"step {step['id']} ({step['ability']}): {problem}"
                 raise Failed(problem.code, why, retryable=problem.retryable and not done) from None
-        return filled(self._result, known)
+        return fill(self._result, known)

@@ -37,6 +37,6 @@ def strict(properties: Object, *, optional: frozenset[str] = frozenset()) -> Obj
     }
 
 
-def listed(item: Object) -> Object:
+def array_of(item: Object) -> Object:
     """Return the schema of an array of *item*."""
     return {"type": "array", "items": item}

@@ -136,7 +136,7 @@ def misfits(template: Template, schema: Object, *, single: bool = True) -> Itera
     *single*: a value becomes text, so that its type has to be that of a single value.
     """
     for each in template.placeholders:
-        node, required = _declared(schema, each)
+        node, required = _find_schema(schema, each)
         if isinstance(node, str):
             yield node
             continue
@@ -149,9 +149,9 @@ def misfits(template: Template, schema: Object, *, single: bool = True) -> Itera
             yield f"{each.written}: an array has to be an element of its own, without other text"
 
 
-def _declared(schema: Object, placeholder: Placeholder) -> tuple[Any, bool]:
+def _find_schema(schema: Object, placeholder: Placeholder) -> tuple[Any, bool]:
     """Return the schema of an argument and whether it is always there; or, in words, that it is not declared."""
-    node: Any = resolved(schema, schema)
+    node: Any = resolve_reference(schema, schema)
     required = True
     for step in placeholder.steps:
         inside = node.get("properties", {}) if isinstance(node, dict) else {}
@@ -160,11 +160,11 @@ def _declared(schema: Object, placeholder: Placeholder) -> tuple[Any, bool]:
             hint = f'; did you mean "{near[0]}"?' if near else f"; it has {', '.join(sorted(inside)) or 'none'}"
             return f"{placeholder.written}: schema_in declares no property {step!r}{hint}", False
         required = required and step in node.get("required", ())
-        node = resolved(inside[step], schema)
+        node = resolve_reference(inside[step], schema)
     return node, required
 
 
-def resolved(node: Any, schema: Object) -> Any:
+def resolve_reference(node: Any, schema: Object) -> Any:
     """Return what a schema's local ``$ref`` leads to."""
     for _ in range(16):
         if not isinstance(node, dict) or "$ref" not in node:
@@ -196,7 +196,7 @@ def _type_misfits(placeholder: Placeholder, node: Any, schema: Object) -> Iterat
     if not found:
         yield f"{written}: schema_in says no type of it; add type: string, integer, number, boolean or array"
     elif placeholder.spread:
-        items = resolved(node.get("items"), schema)
+        items = resolve_reference(node.get("items"), schema)
         if found != {"array"}:
             yield f"{written}: only an array can be several elements; its type is {' or '.join(sorted(found))}"
         elif not types(items) or not types(items) <= SCALARS:

@@ -10,7 +10,7 @@ from typing import Any
 from deedbook.contract import Failed, Json, Object
 from deedbook.contract.pointers import InvalidPointerError, find_value, join_pointer, split_pointer
 
-from .templates import resolved
+from .templates import resolve_reference
 
 
 def references(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -50,7 +50,7 @@ def reference_faults(said: Any, schema: Object, known: frozenset[str], later: fr
 
 def _argument_faults(pointer: str, steps: list[str], schema: Object, *, needed: bool) -> Iterator[str]:
     """Follow a pointer into the arguments as far as *schema* declares properties."""
-    node: Any = resolved(schema, schema)
+    node: Any = resolve_reference(schema, schema)
     for step in steps:
         inside = node.get("properties") if isinstance(node, dict) else None
         if inside is None:
@@ -63,23 +63,23 @@ def _argument_faults(pointer: str, steps: list[str], schema: Object, *, needed: 
         if needed and step not in node.get("required", ()):
             yield f"{pointer!r}: schema_in does not require {step!r}; add it to required, or give a default:"
             return
-        node = resolved(inside[step], schema)
+        node = resolve_reference(inside[step], schema)
 
 
-def filled(value: Any, known: Mapping[str, Json]) -> Json:
+def fill(value: Any, known: Mapping[str, Json]) -> Json:
     """Return *value* with every reference replaced by what it leads to; raises `Failed`."""
     if isinstance(value, dict):
         if "from" in value:
-            return _followed(value, known)
+            return _follow(value, known)
         if value.keys() == {"literal"}:
             return value["literal"]  # type: ignore[no-any-return]
-        return {key: filled(inner, known) for key, inner in value.items()}
+        return {key: fill(inner, known) for key, inner in value.items()}
     if isinstance(value, list):
-        return [filled(inner, known) for inner in value]
+        return [fill(inner, known) for inner in value]
     return value  # type: ignore[no-any-return]
 
 
-def _followed(said: Mapping[str, Any], known: Mapping[str, Json]) -> Json:
+def _follow(said: Mapping[str, Any], known: Mapping[str, Json]) -> Json:
     nothing = object()
     found = find_value(known, said["from"], said.get("default", nothing))
     if found is nothing:

@@ -2,7 +2,7 @@
 
 from deedbook.contract import Ctx, Failed, HandlerSpec, Json, Object
 
-from .reach import MAX_TEXT, FileTool, check_time, reaching
+from .reach import MAX_TEXT, FileTool, check_time, translate_os_errors
 from .shapes import COUNT, HASH, PATH, strict
 
 CLAIM: Object = {
@@ -36,7 +36,7 @@ class FileWrite(FileTool):
             raise Failed("TOO_LARGE", f"{path}: {len(data)} bytes; at most {MAX_TEXT} are written")
         check_time(ctx)
         try:
-            with reaching(path):
+            with translate_os_errors(path):
                 digest = self.host.replace(path, data, expected=args["expected_hash"])
         except Failed as problem:
             if problem.code != "WRITE_CONFLICT":

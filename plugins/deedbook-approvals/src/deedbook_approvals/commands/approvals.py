@@ -64,7 +64,9 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
     if options.json:
         as_json({"schema_version": "v1", "approvals": rows})
     elif rows:
-        table((r["approval"], r["state"], r["expires"], r["name"], r["principal"], r["reason"]) for r in rows)
+        table(
+            (r["approval"], r["state"], f"expires {r['expires']}", r["name"], r["principal"], r["reason"]) for r in rows
+        )
     else:
         say("no request waits for a person" if not every else "there are no requests")
     if left and not every:

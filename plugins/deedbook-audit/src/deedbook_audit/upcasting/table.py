@@ -32,7 +32,7 @@ def version(event: Event) -> str:
     return said if isinstance(said, str) and _VERSION.fullmatch(said) else "v1"
 
 
-def _called(name: str) -> Step:
+def _rename(name: str) -> Step:
     return lambda event: attrs.evolve(event, type=name)
 
 
@@ -101,7 +101,7 @@ UPCASTERS: Final = Upcasters(
             envelope_1_0.VERSION: (FORMAT, envelope_1_0.upcast),
         }
     ),
-    payloads=MappingProxyType({old: MappingProxyType({"v1": _called(new)}) for old, new in ALIASES.items()}),
+    payloads=MappingProxyType({old: MappingProxyType({"v1": _rename(new)}) for old, new in ALIASES.items()}),
 )
 """All upcasters."""
 

@@ -42,6 +42,6 @@ class CompletenessRules:
         before, to = payload["from"], payload["to"]
         roles = self._roles.setdefault(flow, {*_NOBODY})
         if isinstance(before, str | None) and before not in roles:
-            yield f"a hand-over from {before!r}, to whom nobody handed over"
+            yield f"a hand-over from {before!r}, which had no hand-over before"
         if isinstance(to, str):
             roles.add(to)

@@ -67,7 +67,7 @@ class ProofVerdict:
             yield f"the ledger here begins with these {self.about['events']} events, and has {self.about['more']} more"
         if self.strangers:
             count = "1 more signature is" if self.strangers == 1 else f"{self.strangers} more signatures are"
-            yield f"{count} by keys that nobody named here; --witness-key names a witness"
+            yield f"{count} by keys that are not named here; --witness-key names a witness"
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""

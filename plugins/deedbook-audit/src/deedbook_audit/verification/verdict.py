@@ -12,7 +12,7 @@ from deedbook_audit.report import UNHASHED, Failure, Report
 
 Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen", "unhashed"]
 
-UNCOVERED: Final = "whoever can write the file could have cut its end or written it anew"
+UNCOVERED: Final = "anyone with write access could have cut its end or rewritten it"
 _RANK: Final[Mapping[str, int]] = MappingProxyType({"rolled_back": 0, "broken": 1, "unseen": 2})
 
 
@@ -127,7 +127,9 @@ def _describe_coverage(
     reports: Sequence[Report], covered: Coverage | None, unchecked: Sequence[str], families: Sequence[str]
 ) -> Verdict:
     names = [report.session_id or "" for report in reports]
-    more = f"; rules not checked: those of {', '.join(families)}" if families else ""
+    more = (
+        f"; not checked: the plugins' own rules for {', '.join(f'{name}.*' for name in families)}" if families else ""
+    )
     more += f"; decisions not checked: {unchecked[0]}" if unchecked else ""
     if covered is None or (names and not any(name in covered.after for name in names)):
         none = f"no checkpoint covers it; the newest is of {covered.ts}" if covered else "no checkpoint"

@@ -145,12 +145,12 @@ def _details(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
         "uses": list(entry["uses"]),
         "timeout_ms": entry["timeout_ms"],
         **schemas,
-        "hooks": _fitting(name, document, "hooks"),
-        "policies": _fitting(name, document, "policies"),
+        "hooks": _list_fitting(name, document, "hooks"),
+        "policies": _list_fitting(name, document, "policies"),
     }
 
 
-def _fitting(name: str, document: Mapping[str, Any], section: str) -> list[str]:
+def _list_fitting(name: str, document: Mapping[str, Any], section: str) -> list[str]:
     """Return the hooks of calls, or the policies, that can be asked about an ability."""
     from deedbook.contract.lifecycle import EVENTS
     from deedbook.policy.fitting import facts_of, fittings

@@ -1,4 +1,4 @@
-"""The command `deedbook agents`: list, find and check agents."""
+"""List, find and check the agents."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,7 +50,7 @@ def find(options: GlobalOptions, capabilities: tuple[str, ...], domain: str, pro
     query = _parse_query(capabilities, domain)
     found, places = _find(options, query, profile)
     if options.json:
-        rows = [_found(each, query, places[each.name]) for each in found]
+        rows = [_describe_match(each, query, places[each.name]) for each in found]
         asked = {"capabilities": list(query.capabilities), "domain": query.domain}
         as_json({"schema_version": "v1", **asked, "agents": rows})
     elif found:
@@ -129,7 +129,7 @@ def _find(options: GlobalOptions, query: "AgentQuery", profile: str | None) -> "
     return found, {each.name: source.cards[each.name].place for each in found}
 
 
-def _found(agent: "AgentInfo", query: "AgentQuery", place: str) -> dict[str, Any]:
+def _describe_match(agent: "AgentInfo", query: "AgentQuery", place: str) -> dict[str, Any]:
     return {
         "id": agent.name,
         "domain": agent.domain,

@@ -36,6 +36,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.workspace.lockfile import LOCK
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_author.flow_notes import note_flows
     from deedbook_author.locking import lock
     from deedbook_author.pack_effects import pack_effect
     from deedbook_author.policy_coverage import find_unguarded, find_unmatched, lint_policies_here
@@ -69,6 +70,8 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
         _tell_pack(pack, effect)
     for each in lint_policies_here(opened.charter.document, installed_kinds(catalogue), source.policies):
         say(plain(f"{each.place}: {each}"))
+    for place, text in note_flows(opened.charter.document, source.abilities.values()):
+        say(plain(f"{place}: {text}"))
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
 

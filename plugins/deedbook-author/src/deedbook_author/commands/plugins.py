@@ -26,7 +26,7 @@ def command(options: GlobalOptions, kind: str | None) -> int:
     from deedbook.plugins.plugins import discover
 
     catalogue = discover()
-    used = _used(options.workspace)
+    used = _find_used(options.workspace)
     rows = [row for row in _rows(catalogue, used) if kind in (None, row["kind"])]
     clashes = [
         {"kind": of, "name": name, "distributions": [offer.distribution for offer in offers]}
@@ -72,7 +72,7 @@ def _usage(row: dict[str, Any]) -> str:
     return f"{told}; installed in place" if row["editable"] else told
 
 
-def _used(workspace: str) -> dict[tuple[str, str], list[str]]:
+def _find_used(workspace: str) -> dict[tuple[str, str], list[str]]:
     """Return the plugins that the workspace names, with the definitions that name them; empty without a workspace."""
     from deedbook.format.errors import DeedbookError
     from deedbook.workspace.workspace import read_workspace

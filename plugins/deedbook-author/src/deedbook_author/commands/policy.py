@@ -11,8 +11,8 @@ from deedbook.cli.output import as_json, data_command, message, say, table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deedbook.charter.policies import PolicyNote
     from deedbook.format.errors import DomainError
+    from deedbook.policy.fitting import PolicyNote
     from deedbook.workspace.declarations import Workspace
     from deedbook_author.policy_cases import Case, CaseResult, RuleCoverage
 
@@ -49,7 +49,7 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
     if not policies:
         say("no policies are declared; add one in .system/policies/")
     table(
-        (name, entry["plugin"][1], _count(entry["rules"], "rule"), _judged(entry, fits[name]), entry["place"])
+        (name, entry["plugin"][1], _count(entry["rules"], "rule"), _list_subjects(entry, fits[name]), entry["place"])
         for name, entry in policies
     )
     for each in never:
@@ -68,7 +68,7 @@ def _policy(name: str, entry: "Mapping[str, Any]", fits: "Sequence[str]") -> dic
             "reads": entry["reads"], "rules": told, **subjects}  # fmt: skip
 
 
-def _judged(entry: "Mapping[str, Any]", fits: "Sequence[str]") -> str:
+def _list_subjects(entry: "Mapping[str, Any]", fits: "Sequence[str]") -> str:
     """Return what a policy is asked about: its abilities, and the subjects of its kind."""
     from deedbook.policy.fitting import judges_calls
 

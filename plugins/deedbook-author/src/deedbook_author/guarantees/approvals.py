@@ -19,16 +19,21 @@ from .target import Attempt, Opened, Target
 
 
 def _no_approval(target: Target) -> str:
-    return target.why_not(lambda: _asked(target))
+    return target.why_not(lambda: _find_asked_call(target))
 
 
-def _asked(target: Target, *, by_approver: bool = False) -> tuple[JudgedCall, str]:
+def _find_asked_call(target: Target, *, by_approver: bool = False) -> tuple[JudgedCall, str]:
     """Return a call that waits for a person, and an approver who may answer; raises `NotApplicable`."""
     approvers = approvers_of(target.workspace)
     if not target.asked:
-        raise NotApplicable("nothing here asks a person: no call that could be built needs an approval")
+        raise NotApplicable(
+            "nothing here asks a person: no call that could be built needs an approval; "
+            "a policy with then: ask, or the tag approval-gate on an ability, makes this apply"
+        )
     if not approvers:
-        raise NotApplicable("no keys are set, so approvals are not signed and nothing can be approved")
+        raise NotApplicable(
+            "no keys are set, so approvals are not signed and nothing can be approved; deedbook keys new NAME makes one"
+        )
     for call in target.asked:
         who = call.principal if by_approver else next((each for each in approvers if each != call.principal), "")
         if who in approvers and target.base.attempt(call.ability, call.args, call.principal).code == "NEEDS_HUMAN":
@@ -57,7 +62,7 @@ class _Approvals:
         return request
 
     def answer(self, request: Mapping[str, Any], who: str, key: SigningKey | None = None) -> None:
-        """Write a signed yes into the workspace ledger, whoever may give it: only the door checks it then."""
+        """Write a signed approval into the workspace ledger; only the door checks the approver."""
         ledger = self._opened.kernel.ledger
         with open_queue(self._scratch.state) as waiting:
             asked = waiting.find(request["approval"]).requested.span
@@ -70,7 +75,7 @@ class _Approvals:
 
 
 def _replay(target: Target) -> str:
-    (call, who), copy = _asked(target), _Approvals(target)
+    (call, who), copy = _find_asked_call(target), _Approvals(target)
     copy.answer(copy.request(call), who)
     first, second = copy.make(call), copy.make(call)
     expect(first.begun == 1, f"{call} was not performed although {who} approved it: {first}")
@@ -79,7 +84,7 @@ def _replay(target: Target) -> str:
 
 
 def _use_for_another(target: Target) -> str:
-    call, who = _asked(target)
+    call, who = _find_asked_call(target)
     others = (each for each in target.asked if each.ability == call.ability and each.principal == call.principal)
     other = next((each for each in others if each.args != call.args), None)
     if other is None:
@@ -92,7 +97,7 @@ def _use_for_another(target: Target) -> str:
 
 
 def _forge(target: Target) -> str:
-    (call, who), copy = _asked(target), _Approvals(target)
+    (call, who), copy = _find_asked_call(target), _Approvals(target)
     copy.answer(copy.request(call), who, SigningKey.generate(PERSON))
     made = copy.make(call)
     expect(made.refused, f"an answer that {who} has not signed was used for {call}: {made}")
@@ -100,11 +105,11 @@ def _forge(target: Target) -> str:
 
 
 def _no_own(target: Target) -> str:
-    return _no_approval(target) or target.why_not(lambda: _asked(target, by_approver=True))
+    return _no_approval(target) or target.why_not(lambda: _find_asked_call(target, by_approver=True))
 
 
 def _approve_own(target: Target) -> str:
-    (call, who), copy = _asked(target, by_approver=True), _Approvals(target)
+    (call, who), copy = _find_asked_call(target, by_approver=True), _Approvals(target)
     copy.answer(copy.request(call), who)
     made = copy.make(call)
     expect(made.refused, f"{who} approved a call of {who}: {made}")

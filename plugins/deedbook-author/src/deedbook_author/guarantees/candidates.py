@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.instances import instances, unfolded
+from deedbook.charter.instances import instances, unfold
 from deedbook.contract.pointers import split_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
@@ -89,7 +89,7 @@ def _distinct(cases: Iterator[Case]) -> Iterator[Case]:
 
 
 def _cases(workspace: Workspace, bindings: Bindings) -> Iterator[Case]:
-    yield from _tested(workspace, bindings)
+    yield from _read_tested_calls(workspace, bindings)
     people = ["local", *islice(sorted(bindings.charter.document["principals"]), _PRINCIPALS)]
     matches = list(_matches(bindings.charter.document))
     for name in islice(sorted(bindings.abilities), _MOST_ABILITIES):
@@ -98,7 +98,7 @@ def _cases(workspace: Workspace, bindings: Bindings) -> Iterator[Case]:
             yield from (Case(name="", place="", expect="", ability=name, args=args, principal=who) for who in people)
 
 
-def _tested(workspace: Workspace, bindings: Bindings) -> Iterator[Case]:
+def _read_tested_calls(workspace: Workspace, bindings: Bindings) -> Iterator[Case]:
     """Yield the calls in the workspace's own policy tests that depend on nothing but principal and arguments."""
     schemas = Schemas.load(data_folder("schemas"))
     with Folder.at(workspace.root) as folder:
@@ -116,7 +116,7 @@ def _tested(workspace: Workspace, bindings: Bindings) -> Iterator[Case]:
 
 def _arguments(bound: BoundAbility, matches: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield arguments that the ability takes: plain ones, then such that meet the conditions of each match."""
-    plain = [value for value in islice(instances(unfolded(bound.takes_document)), 24) if isinstance(value, dict)]
+    plain = [value for value in islice(instances(unfold(bound.takes_document)), 24) if isinstance(value, dict)]
     yield from plain[:_PER_SCHEMA]
     for match in matches:
         if _could_match(match, bound):

@@ -20,6 +20,7 @@ from .inert import OWN
 from .target import Attempt, Opened, Target
 
 _MOST: Final = 24
+_NO_POLICY: Final = "no policy is declared; an entry under policies: makes this apply"
 _FOLDER: Final = ".system/guarantees"
 
 
@@ -28,7 +29,7 @@ _FOLDER: Final = ".system/guarantees"
 
 def _no_denial(target: Target) -> str:
     if not target.document["policies"]:
-        return "no policy is declared"
+        return _NO_POLICY
     return "" if target.denied or target.asked else "no policy denies a call that could be built, or asks a person"
 
 
@@ -119,7 +120,7 @@ def _find_asked(target: Target, event: str) -> JudgedCall:
 
 def _no_hook(target: Target) -> str:
     if not any(hook["event"] == "PreToolUse" for hook in target.document["hooks"].values()):
-        return "no hook is asked before calls"
+        return "no hook is asked before calls; declare one under hooks: with event: PreToolUse"
     return no_call(target) or target.why_not(lambda: _find_asked(target, "hook.fired"))
 
 
@@ -127,7 +128,7 @@ def _no_binding_policy(target: Target) -> str:
     if target.document["enforcement"] != "enforce":
         return "policies are only observed: see denied-call"
     if not target.document["policies"]:
-        return "no policy is declared"
+        return _NO_POLICY
     return no_call(target) or target.why_not(lambda: _find_asked(target, "policy.check"))
 
 
@@ -163,7 +164,7 @@ _PROGRAMS: Final[Mapping[str, str]] = {
 }
 
 
-def _hooked(target: Target) -> Opened:
+def _copy_with_hooks(target: Target) -> Opened:
     """Return a copy with hooks that fail, each for a principal of its own."""
     copy = target.variant()
     for name, text in _PROGRAMS.items():
@@ -186,7 +187,7 @@ def _hooked(target: Target) -> Opened:
 
 def _fail_program(name: str) -> Callable[[Target], str]:
     def run(target: Target) -> str:
-        opened = target.shared("hooks", _hooked)
+        opened = target.shared("hooks", _copy_with_hooks)
         call, hook = target.call, f"{OWN}{name}"
         tried: Attempt = opened.attempt(call.ability, call.args, hook)
         by = tried.place
@@ -222,8 +223,8 @@ def _outside_scope(target: Target) -> str:
 
 def _no_narrow_client(target: Target) -> str:
     if not target.document["clients"]:
-        return "no client is declared under agents:"
-    return "" if list(_hidden_abilities(target)) else "every client may use every ability"
+        return "no client is declared; an entry under agents: with expose: makes this apply"
+    return "" if list(_hidden_abilities(target)) else "every client may use every ability; name fewer under its expose:"
 
 
 def _hidden_abilities(target: Target) -> Iterator[tuple[str, JudgedCall]]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from deedbook.charter.instances import instances, merged, unfolded
+from deedbook.charter.instances import instances, merge_schemas, unfold
 from deedbook.contract import ALLOW
 from deedbook.kernel import Kernel
 from deedbook.policy.bindings import Bindings
@@ -56,8 +56,8 @@ class InertEffects:
     def results(self, bound: BoundAbility) -> Iterator[Any]:
         """Yield results that the ability may give."""
         entry, schemas = self._document["abilities"][bound.id], self._document["schemas"]
-        wide, narrow = (unfolded(schemas.get(entry[side], True)) for side in ("gives", "schema_out"))
-        for schema in (merged(wide, narrow), narrow, wide):
+        wide, narrow = (unfold(schemas.get(entry[side], True)) for side in ("gives", "schema_out"))
+        for schema in (merge_schemas(wide, narrow), narrow, wide):
             yield from (value for value in instances(schema) if bound.gives.valid(value))
 
     def _result_of(self, bound: BoundAbility) -> Any:

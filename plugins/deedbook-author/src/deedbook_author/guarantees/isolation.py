@@ -34,18 +34,18 @@ def examine_apart(root: Path, profile: str | None = None) -> Examination:
                 timeout=_PATIENCE, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise _failed(f"did not end within {_PATIENCE:g} s") from None
+            raise _start_failure(f"did not end within {_PATIENCE:g} s") from None
         try:
             said = canonical.parse((Path(scratch) / _RESULT).read_bytes())
         except (OSError, IntakeError):
             last = ran.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise _failed(f"ended with status {ran.returncode}: {''.join(last)}") from None
+            raise _start_failure(f"ended with status {ran.returncode}: {''.join(last)}") from None
     if "errors" in said:
         raise DeedbookError(*(DomainError(**each) for each in said["errors"]))
     return Examination.restore(said)
 
 
-def _failed(how: str) -> BindingError:
+def _start_failure(how: str) -> BindingError:
     why = f"the process of the attacks {how}; `deedbook doctor` checks the plugins that it loads"
     return BindingError(fault("NOT_STARTED", why))
 

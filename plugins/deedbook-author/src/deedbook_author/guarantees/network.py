@@ -16,7 +16,7 @@ _REFUSED: Final = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"
 def cut_network() -> bool:
     """Move this process into a network namespace without interfaces; return whether the system allows it.
 
-    Processes that it starts are there, too. Call it before any thread is started.
+    Processes that it starts are also there. Call it before any thread is started.
     """
     if sys.platform != "linux":
         return False
@@ -32,7 +32,7 @@ def cut_network() -> bool:
     own = Path("/proc/self")
     maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, text in maps.items():
-        with suppress(OSError):  # the process is then nobody to itself; the network is cut off all the same
+        with suppress(OSError):  # the user id is then unmapped; the network is cut off all the same
             (own / name).write_text(text, encoding="ascii")
     return True
 

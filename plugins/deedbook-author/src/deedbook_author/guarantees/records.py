@@ -272,7 +272,7 @@ def _compete(target: Target) -> str:
 def _no_account(target: Target) -> str:
     budgets = [each for each in target.document["policies"].values() if each["plugin"] == ["policy", "budget"]]
     if not any(each["settings"].get("per", "session") != "session" for each in budgets):
-        return "no budget over sessions is declared"
+        return "no budget over sessions is declared; a policy of the kind budget with per: makes this apply"
     return no_allowed(target)
 
 
@@ -298,7 +298,7 @@ def _overspend(target: Target) -> str:
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def _tampering(name: str, promise: str, change: Callable[[Record], None]) -> Attack:
+def _attack(name: str, promise: str, change: Callable[[Record], None]) -> Attack:
     return Attack(id=name, promise=promise, applies=_unsound, run=_tamper(change))
 
 
@@ -307,19 +307,19 @@ ATTACKS: Final = (
         id="sound-records", promise="What sessions record verifies, and its decisions can be derived again.",
         run=_check_unchanged,
     ),
-    _tampering("edited-line", "A changed line of a ledger is detected.", _edit_line),
-    _tampering("removed-line", "A removed line of a ledger is detected.", _change_lines(_without_second)),
-    _tampering(
+    _attack("edited-line", "A changed line of a ledger is detected.", _edit_line),
+    _attack("removed-line", "A removed line of a ledger is detected.", _change_lines(_without_second)),
+    _attack(
         "swapped-lines", "Swapped lines of a ledger are detected.",
         _change_lines(_with_swapped),
     ),
-    _tampering("inserted-line", "An inserted line of a ledger is detected.", _change_lines(_with_second_twice)),
-    _tampering("cut-ledger", "A ledger whose end was cut off is detected.", _change_lines(_without_end)),
-    _tampering("rewritten-ledger", "A ledger that was rewritten with right hashes is detected.", _rewrite),
-    _tampering("removed-session", "A removed session is detected.", _remove_session),
-    _tampering("copied-session", "A session that was copied under another id is detected.", _copy_session),
-    _tampering("swapped-sessions", "Ledgers that changed places are detected.", _swap_sessions),
-    _tampering("cut-workspace-ledger", "A workspace ledger whose end was cut off is detected.", _cut_workspace_ledger),
+    _attack("inserted-line", "An inserted line of a ledger is detected.", _change_lines(_with_second_twice)),
+    _attack("cut-ledger", "A ledger whose end was cut off is detected.", _change_lines(_without_end)),
+    _attack("rewritten-ledger", "A ledger that was rewritten with right hashes is detected.", _rewrite),
+    _attack("removed-session", "A removed session is detected.", _remove_session),
+    _attack("copied-session", "A session that was copied under another id is detected.", _copy_session),
+    _attack("swapped-sessions", "Ledgers that changed places are detected.", _swap_sessions),
+    _attack("cut-workspace-ledger", "A workspace ledger whose end was cut off is detected.", _cut_workspace_ledger),
     Attack(
         id="copied-checkpoint", promise="A checkpoint of another log is detected.", applies=_no_log,
         run=_copy_checkpoint,

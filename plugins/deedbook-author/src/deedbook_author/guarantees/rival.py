@@ -1,6 +1,6 @@
 """Another process on a scratch copy: it competes for a session or a budget, or is killed within a call.
 
-It runs `rival_process`. Its effects are inert, too.
+It runs `rival_process`. Its effects are also inert.
 """
 
 import json

@@ -124,21 +124,21 @@ def _change_source(target: Target) -> str:
 # --- plugins ----------------------------------------------------------------------------------------------------------
 
 
-def _used(target: Target) -> list[tuple[str, str]]:
+def _find_used(target: Target) -> list[tuple[str, str]]:
     """Return the plugins of the charter, by kind and name."""
     pairs = [(kind, name) for kind, _, name in (key.partition("/") for key in sorted(target.document["plugins"]))]
     return [pair for pair in pairs if pair in target.catalogue.offers]
 
 
 def _no_plugin(target: Target) -> str:
-    return "" if _used(target) else "the workspace uses no plugin"
+    return "" if _find_used(target) else "the workspace uses no plugin"
 
 
 def _remove_plugin(target: Target) -> str:
     """Start without the distribution of each plugin in turn, after a start with it."""
     copy = target.variant()
     _start(target, copy)
-    owners = {target.catalogue.offers[pair].distribution: pair for pair in _used(target)}
+    owners = {target.catalogue.offers[pair].distribution: pair for pair in _find_used(target)}
     for owner, pair in sorted(owners.items()):
         offers = {key: offer for key, offer in target.catalogue.offers.items() if offer.distribution != owner}
         try:
@@ -149,17 +149,19 @@ def _remove_plugin(target: Target) -> str:
     return f"the start was refused without each of {len(owners)} distributions: {', '.join(sorted(owners))}"
 
 
-def _pinned(target: Target) -> list[tuple[str, str]]:
-    return [pair for pair in _used(target) if target.catalogue.offers[pair].digest is not None]
+def _find_pinned(target: Target) -> list[tuple[str, str]]:
+    return [pair for pair in _find_used(target) if target.catalogue.offers[pair].digest is not None]
 
 
 def _no_pinned(target: Target) -> str:
-    return "" if _pinned(target) else "every plugin is installed in place (pip install -e), so its code is not pinned"
+    return (
+        "" if _find_pinned(target) else "every plugin is installed in place (pip install -e), so its code is not pinned"
+    )
 
 
 def _change_plugin(target: Target) -> str:
     """Start with another digest of the files of one plugin, as if they had been changed after the last start."""
-    copy, pair = target.variant(), _pinned(target)[0]
+    copy, pair = target.variant(), _find_pinned(target)[0]
     first = _start(target, copy)
     owner = target.catalogue.offers[pair].distribution
     changed = Installation(target.catalogue.offers[pair].metadata)
@@ -179,7 +181,7 @@ def _change_plugin(target: Target) -> str:
 
 
 def _may_write_everywhere(_target: Target) -> str:
-    return "this user is root, who may write everywhere" if os.geteuid() == 0 else ""
+    return "this user is root, who may write everywhere; run it as another user" if os.geteuid() == 0 else ""
 
 
 def _forbid_writing(target: Target) -> str:

@@ -129,7 +129,7 @@ class Target:
 
     def open(self, scratch: Scratch, change: Change | None = None) -> Opened:
         """Open a copy with inert effects; the target closes it. Raises `DeedbookError`."""
-        kernel = self._held.enter_context(_closing(self.open_raw(scratch)))
+        kernel = self._held.enter_context(_close_after(self.open_raw(scratch)))
         return self.reopen(kernel, change)
 
     def reopen(self, kernel: Kernel, change: Change | None = None) -> Opened:
@@ -274,7 +274,7 @@ class Record:
 
 
 @contextmanager
-def _closing(kernel: Kernel) -> Iterator[Kernel]:
+def _close_after(kernel: Kernel) -> Iterator[Kernel]:
     try:
         yield kernel
     finally:

@@ -22,7 +22,7 @@ _DEEP: Final = 200
 _CARD: Final = "4111 1111 1111 1111"
 
 
-def _bound(target: Target, ability: str) -> BoundAbility:
+def _get_ability(target: Target, ability: str) -> BoundAbility:
     return target.base.kernel.bindings.abilities[ability]
 
 
@@ -36,7 +36,7 @@ def _misfits(bound: BoundAbility, args: Any) -> Iterator[Any]:
 
 def _wrong_arguments(target: Target) -> str:
     call, tried = target.call, 0
-    for args in _misfits(_bound(target, call.ability), dict(call.args)):
+    for args in _misfits(_get_ability(target, call.ability), dict(call.args)):
         made = target.base.attempt(call.ability, args, call.principal)
         expect(made.refused, f"{call.ability} took arguments that its schema refuses: {args!r}: {made}")
         expect(any(each.type == "schema.violation" for each in made.events), "the violation is not in the ledger")
@@ -48,7 +48,7 @@ def _wrong_arguments(target: Target) -> str:
 
 def _wrong_result(target: Target) -> str:
     call = target.allowed
-    bound = _bound(target, call.ability)
+    bound = _get_ability(target, call.ability)
     wrong = next(
         (each for each in ({"guarantees-unknown": 1}, [None], "no", 0, None) if not bound.gives.valid(each)), ""
     )
@@ -116,7 +116,7 @@ def _doubled_keys(_target: Target) -> str:
 
 
 def _no_secret(target: Target) -> str:
-    return "" if target.secrets else "no secret is declared under secrets:"
+    return "" if target.secrets else "no secret is declared; an entry under secrets: makes this apply"
 
 
 def _hide_secret(target: Target) -> str:

@@ -129,7 +129,7 @@ class _Answer:
             "matcher": self._matcher,
             "skills_included": list(included),
             "skills_excluded": list(excluded),
-            "skills_unmatched": self._unmatched(included, excluded),
+            "skills_unmatched": self._list_unmatched(included, excluded),
             "plan": plan,
             "findings": list(findings),
             "errors": list(errors),
@@ -137,11 +137,11 @@ class _Answer:
 
     def _print_skills(self, included: "Sequence[Mapping[str, Any]]", excluded: "Sequence[Mapping[str, Any]]") -> None:
         table([*_describe_skills("included", included), *_describe_skills("excluded", excluded)])
-        if rest := self._unmatched(included, excluded):
+        if rest := self._list_unmatched(included, excluded):
             more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
             table([("not matched", ", ".join(rest[:_NAMED]) + more)])
 
-    def _unmatched(self, *considered: "Iterable[Mapping[str, Any]]") -> list[str]:
+    def _list_unmatched(self, *considered: "Iterable[Mapping[str, Any]]") -> list[str]:
         names = {each["name"] for group in considered for each in group}
         return [name for name in self._skills if name not in names]
 

@@ -185,14 +185,16 @@ def _object(value: Any, member: str) -> dict[str, Any]:
 def _as_artifact(point: Point) -> Object:
     """Return the artifact of *point*, typed; one of another form stands under ``given``."""
     if point.name == "plan":
-        return point.artifact if not _find_violation(point.artifact, _plan_schema(point.artifact)) else _given(point)
+        return (
+            point.artifact if not _find_violation(point.artifact, _plan_schema(point.artifact)) else _make_input(point)
+        )
     typed = {**point.artifact, "schema_version": "v1"}
     if point.name == "scope":
         typed = {"constraints": [], **typed}
-    return typed if not _find_violation(typed, _ARTIFACTS[point.name]) else _given(point)
+    return typed if not _find_violation(typed, _ARTIFACTS[point.name]) else _make_input(point)
 
 
-def _given(point: Point) -> Object:
+def _make_input(point: Point) -> Object:
     return {"given": dict(point.artifact)}
 
 

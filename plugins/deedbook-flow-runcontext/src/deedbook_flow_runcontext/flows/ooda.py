@@ -12,7 +12,7 @@ and the result counts.
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import attrs
 
@@ -32,8 +32,6 @@ from .modes import (
 NOTE: Final = "ooda_cycle"
 """The type of the record of one cycle."""
 PHASES: Final = ("observe", "orient", "decide", "act", "reflect")
-
-Halt: TypeAlias = Literal["GENERATIONS", "OSCILLATION", "REGRESSION"]
 
 _SETTINGS: Final = {
     "type": "object",

@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook import Failed, HandlerSpec, Host, Json, Object, Run
+from deedbook_flow_runcontext.approval import APPROVAL_SETTING
 from deedbook_flow_runcontext.compiler import (
     NO_SKILL,
     SETTINGS,
@@ -41,11 +42,7 @@ _SETTINGS: Final = {
             "default": "skills",
             "description": "Whether the plan is compiled from the skills, or made by the role planner.",
         },
-        "approval": {
-            "type": "string",
-            "minLength": 1,
-            "description": "The ability that asks a person about a tagged step; it has the tag approval-gate itself.",
-        },
+        **APPROVAL_SETTING,
         **LIMIT_SETTINGS,
     },
     "additionalProperties": False,

@@ -1,6 +1,6 @@
 """Show what the agent of a phase gets: `deedbook swe context`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -112,27 +112,55 @@ def _find_work(
 
     meta = _read_value(root, _fill(definition.path("tasks/{task-id}/META.yaml"), {TASK: task}))
     values = {TASK: task, **({PROJECT: meta["project"]} if "project" in meta else {})}
-    found = None
+    found, units = None, _read_units(root, definition, contract, values)
     if definition.works_units(contract.phase):
-        found = _find_unit(root, definition, values, unit)
+        found = _find_unit(units, unit)
         values[UNIT] = str(found["id"])
     elif unit is not None:
         raise BindingError(fault("USAGE", f"the phase {contract.phase} works on no unit; leave --unit out"))
     persona = _read_persona(root, workspace, contract.agent)
-    return PhaseWork(values=values, tags=frozenset(meta.get("tags", ())), unit=found, persona=persona)
+    return PhaseWork(
+        values=values, tags=frozenset(meta.get("tags", ())), unit=found, units=units, persona=persona,
+        criteria=_read_criteria(root, definition, contract, values), request=str(meta.get("request", "")),
+    )  # fmt: skip
 
 
-def _find_unit(
-    root: "Folder", definition: "Definition", values: Mapping[str, str], name: str | None
-) -> Mapping[str, Any]:
-    assert definition.units is not None
-    listing = definition.phase(definition.units.listed_by)
+def _read_units(
+    root: "Folder", definition: "Definition", contract: "Contract", values: Mapping[str, str]
+) -> list[Mapping[str, Any]]:
+    """Return the units of the task, if an earlier phase lists them."""
+    if definition.units is None:
+        return []
+    earlier = definition.phases[: definition.position(contract.phase)]
+    listing = next((each for each in earlier if each.phase == definition.units.listed_by), None)
+    if listing is None:
+        return []
     path = next(each.path for each in listing.outputs if each.name == definition.units.output)
-    units = _read_value(root, _fill(path, values)).get("units", [])
-    known = [str(each.get("id")) for each in units]
-    for each in units:
-        if each.get("id") == name:
-            return dict(each)
+    rows = _read_if_there(root, _fill(path, values)).get("units")
+    return [each for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
+
+
+def _read_criteria(
+    root: "Folder", definition: "Definition", contract: "Contract", values: Mapping[str, str]
+) -> list[Mapping[str, Any]]:
+    """Return the criteria that an output of an earlier phase lists."""
+    from deedbook_flow_swe.contract import UNIT, find_placeholders
+    from deedbook_flow_swe.definition import find_criteria
+
+    earlier = definition.phases[: definition.position(contract.phase)]
+    for output in (output for each in earlier for output in each.outputs):
+        if output.many or UNIT in find_placeholders(output.path) or not output.path.endswith(".md"):
+            continue
+        found = find_criteria(_read_if_there(root, _fill(output.path, values)))
+        if found:
+            return found
+    return []
+
+
+def _find_unit(units: Iterable[Mapping[str, Any]], name: str | None) -> Mapping[str, Any]:
+    known = {str(each.get("id")): each for each in units}
+    if name in known:
+        return known[name]
     why = "name a unit with --unit" if name is None else f"there is no unit {name!r}"
     raise BindingError(fault("USAGE", f"{why}; units: {', '.join(known) or 'none'}"))
 
@@ -168,6 +196,14 @@ def _read_value(root: "Folder", path: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise SourceError(fault("SOURCE_INVALID", "is no mapping (key: value)", place=path))
     return found
+
+
+def _read_if_there(root: "Folder", path: str) -> dict[str, Any]:
+    """Return the value of a file that an earlier phase gives; nothing if it cannot be read."""
+    try:
+        return _read_value(root, path)
+    except DeedbookError:
+        return {}
 
 
 def _read(root: "Folder", path: str) -> bytes:

@@ -86,7 +86,8 @@ def _describe(definition: "Definition", contract: "Contract") -> Iterator[str]:
     shown = _as_json(definition, contract)
     yield f"{contract.phase} ({shown['place']}): {contract.objective}"
     each = ", once for each unit" if shown["each_unit"] else ""
-    yield f"agent {contract.agent}, tier {contract.tier}, at most {contract.tokens} tokens{each}"
+    tokens = f"{contract.tokens} tokens{_describe_growth(contract)}"
+    yield f"agent {contract.agent}, tier {contract.tier}, at most {tokens}{each}"
     for key, title in (
         ("inputs", "needs"), ("outputs", "gives"), ("reads", "reads"), ("excluded", "never reads"),
         ("writes", "writes"), ("forbidden", "may not"), ("gate", "gate files"),
@@ -117,3 +118,13 @@ def lint(options: GlobalOptions, profile: str | None) -> int:
     notes = [] if workspace is None or registry is None or found else list(lint_files(registry, workspace.abilities))
     count = 0 if registry is None else sum(map(len, registry.files.values()))
     return print_report(options, "files of pipelines", count, found, notes)
+
+
+def _describe_growth(contract: "Contract") -> str:
+    """Return what a task adds to the budget of a prompt."""
+    grown = [
+        *([f"up to {contract.tokens_request} for the request"] if contract.tokens_request else []),
+        *([f"{contract.tokens_each_criterion} for each criterion"] if contract.tokens_each_criterion else []),
+        *(f"{more} for each {size} unit" for size, more in contract.tokens_each_unit.items()),
+    ]
+    return f" and {', '.join(grown)}" if grown else ""

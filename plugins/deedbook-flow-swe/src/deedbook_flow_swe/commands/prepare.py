@@ -29,7 +29,7 @@ def prepare(options: GlobalOptions, requirements: str, folder: str) -> int:
     """Install the list REQUIREMENTS into the new FOLDER, and print its digest for the abilities with `tool: sandbox`.
 
     REQUIREMENTS is a file for pip in which every distribution has one version and its hashes. Only wheels are
-    installed, so nothing of theirs runs here. Everybody may read FOLDER.
+    installed, so nothing of theirs runs here. Every user may read FOLDER.
     """
     from deedbook_tool_sandbox.bubblewrap import digest_of
 
@@ -102,7 +102,7 @@ def _install(requirements: Path, place: Path) -> None:
 
 
 def _open_to_all(place: Path) -> None:
-    """Let every user read the folder, and let nobody but its owner change it."""
+    """Let every user read the folder, and only its owner change it."""
     for path in (place, *place.rglob("*")):
         if path.is_symlink():
             continue

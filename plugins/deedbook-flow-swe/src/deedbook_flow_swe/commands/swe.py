@@ -1,4 +1,4 @@
-"""The group `deedbook swe`."""
+"""Run pipelines of phases; show and check their files."""
 
 from typing import Final
 

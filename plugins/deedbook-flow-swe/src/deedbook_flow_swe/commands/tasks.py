@@ -1,8 +1,10 @@
 """Add tasks, run them, show where they stand, and go on with one: add, run, status, resume."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,11 +18,11 @@ from deedbook.format.terminal import plain
 from .lookup import find_definition, find_workspace
 
 if TYPE_CHECKING:
-    from deedbook.contract import Event
+    from deedbook import contract
     from deedbook.kernel import Kernel
     from deedbook.sessions.session import Session
     from deedbook_flow_swe.running.board import TaskRow
-    from deedbook_flow_swe.running.runner import TaskEnding
+    from deedbook_flow_swe.running.runner import PipelineRunner, TaskEnding
     from deedbook_flow_swe.running.task_queue import QueuedTask, TaskQueue
 
 _MOST: Final = 20_000
@@ -81,34 +83,43 @@ def add(  # noqa: PLR0913
 @click.argument("task", metavar="[TASK]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Run all tasks that wait.")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="How many tasks run at once.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 86400),
+    metavar="SECONDS",
+    help="With --all: look for tasks so often, until SIGTERM or SIGINT.",
+)
 @pipeline_option
 @profile_option
 @principal_option
 @json_option
 @click.pass_obj
-def run(
+def run(  # noqa: PLR0913
     options: GlobalOptions,
     task: str | None,
     jobs: int,
+    every: float | None,
     pipeline: str | None,
     profile: str | None,
     principal: str | None,
     *,
     everything: bool,
 ) -> int:
-    """Take the oldest task of the queue, TASK, or --all, through its phases; each in a session of its own.
+    """Take the first task of the queue, TASK, or --all, through its phases; each in a session of its own.
 
-    New lines of shared/queue.md become tasks first. A task that was interrupted goes on. A task that waits for a person
-    is suspended; exit status 3.
+    New lines of shared/queue.md become tasks first. Tasks that were interrupted, and tasks that a person has answered,
+    go on first; then the most urgent, then the oldest. A task that waits for a person is suspended; exit status 3.
+
+    With --every, the command takes new and answered tasks until it is stopped. It then waits for the tasks
+    that are running; a second signal interrupts them, and the next run goes on with them.
     """
     if task is not None and everything:
         raise click.UsageError("name a task, or use --all")
+    if every is not None and (options.json or not everything):
+        raise click.UsageError("--every needs --all" if not everything else "--every prints lines; leave --json out")
     from deedbook_flow_swe.running.runner import PipelineRunner
 
     with _open_queue(options, pipeline, profile, principal) as (kernel, session, queue):
-        for each in queue.read_page():
-            message(plain(f"{each} comes from shared/queue.md"))
-        chosen = _choose(queue, task, everything=everything)
         runner = PipelineRunner(
             kernel=kernel,
             definition=_definition(options, pipeline, profile),
@@ -116,7 +127,11 @@ def run(
             queue=queue,
             listen=_tell if not options.json else lambda _task, _event: None,
         )
-        endings = runner.run(chosen, jobs)
+        if every is not None:
+            return _serve(options, runner, jobs, every)
+        for each in queue.read_page():
+            message(plain(f"{each} comes from shared/queue.md"))
+        endings = runner.run(_choose(queue, task, everything=everything), jobs)
         queue.read_page()
         asked = [row.task_id for row in queue.list_begun() if row.approval]
     return _report(options, endings, asked)
@@ -234,12 +249,10 @@ def _read_request(file: Path) -> str:
 
 
 def _choose(queue: "TaskQueue", task: str | None, *, everything: bool) -> "list[QueuedTask | TaskRow]":
-    """Return the tasks to run: first those that were interrupted, then those that wait."""
+    """Return the tasks to run."""
     from deedbook.format.schema import suggest
 
-    stopped = [row for row in queue.list_begun() if row.session_state == "interrupted"]
-    waiting = queue.list_waiting()
-    known: dict[str, Any] = {row.task_id: row for row in stopped} | {each.id: each for each in waiting}
+    known = queue.list_ready()
     if task is not None:
         if task not in known:
             listed = ", ".join(known) or "none"
@@ -249,6 +262,50 @@ def _choose(queue: "TaskQueue", task: str | None, *, everything: bool) -> "list[
         return [known[task]]
     found = list(known.values())
     return found if everything else found[:1]
+
+
+def _serve(options: GlobalOptions, runner: "PipelineRunner", jobs: int, every: float) -> int:
+    """Run tasks until a signal to stop; return the exit status."""
+    from deedbook_flow_swe.running.service import QueueService
+
+    queue = runner.queue
+    with _stop_on_signals() as stopped:
+        message(plain(f"looks for tasks every {every:g} s"))
+        service = QueueService(runner=runner, jobs=jobs, report=lambda text: message(plain(text)))
+        while not stopped.is_set():
+            endings = service.run_next()
+            if endings:
+                ran = {each.task_id for each in endings}
+                _report(
+                    options, endings, [row.task_id for row in queue.list_begun() if row.approval and row.task_id in ran]
+                )
+            else:
+                stopped.wait(every)
+    message("stopped; no task is running")
+    return 0
+
+
+@contextmanager
+def _stop_on_signals() -> "Iterator[Event]":
+    """Give an event that SIGTERM and SIGINT set; the second signal does what it does without this."""
+    stopped = Event()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number in numbers:
+            signal.signal(number, handlers[number])
+
+    def stop(_number: int, _frame: object) -> None:
+        restore()
+        stopped.set()
+
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield stopped
+    finally:
+        restore()
 
 
 def _find_row(rows: "list[TaskRow]", task: str) -> "TaskRow":
@@ -261,7 +318,7 @@ def _find_row(rows: "list[TaskRow]", task: str) -> "TaskRow":
     return found[task]
 
 
-def _tell(task: str, event: "Event") -> None:
+def _tell(task: str, event: "contract.Event") -> None:
     """Show a person how a task goes on."""
     from deedbook_flow_swe.events import EVENTS
 

@@ -97,6 +97,11 @@ class PatternEvidence:
     state: str
     reason: str
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """All tags of the tasks."""
+        return tuple(sorted({tag for row in self.rows for tag in row["context_tags"]}))
+
     @classmethod
     def parse(cls, document: Object) -> Self:
         """Return the evidence in a *document* (``pattern_evidence_v1``)."""

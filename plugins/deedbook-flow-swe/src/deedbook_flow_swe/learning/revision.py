@@ -11,9 +11,9 @@ from typing import Any, Final
 import attrs
 
 from deedbook import Object
-from deedbook_flow_swe.task_record import TaskRecord
+from deedbook_flow_swe.task_record import Block, TaskRecord
 
-from .routing import DEFAULT, FALLBACK, RevisionTerms, RoutingPolicy, digest_policy
+from .routing import DEFAULT, RevisionTerms, RoutingPolicy, digest_policy
 
 RAISE: Final = "raise"
 LOWER: Final = "lower"
@@ -80,7 +80,7 @@ def count_tiers(records: Iterable[TaskRecord]) -> list[TierCount]:
     counts: dict[tuple[str, str, str], list[int]] = {}
     for record in records:
         for run in record.runs if record.ended is not None else ():
-            refused = {block.unit for block in run.blocks if block.by in ("rule", "denied")}
+            refused = {block.unit for block in run.blocks if _is_own_fault(record, block)}
             for choice in run.models:
                 row = counts.setdefault((run.phase, choice.rule, choice.tier), [0, 0])
                 row[0] += 1
@@ -89,6 +89,14 @@ def count_tiers(records: Iterable[TaskRecord]) -> list[TierCount]:
         TierCount(phase=phase, rule=rule, tier=tier, runs=runs, sent_back=back)
         for (phase, rule, tier), (runs, back) in sorted(counts.items())
     ]
+
+
+def _is_own_fault(record: TaskRecord, block: Block) -> bool:
+    """Return whether a run is at fault for its block: not if the task was sent back to an earlier phase instead."""
+    if block.by != "rule":
+        return block.by == "denied"
+    moves = (each for each in record.rollbacks if each.issue == block.issue)
+    return not any(each.from_phase == block.phase != each.to_phase for each in moves)
 
 
 def select_evidence(records: Iterable[TaskRecord], pipeline: str, *, generated: bool) -> list[TaskRecord]:
@@ -200,8 +208,3 @@ def check_revision(payload: Object, records: Iterable[TaskRecord]) -> Iterator[s
             yield f"its {name} do not follow from its evidence"
     if len(wanted) < before.revision.tasks:
         yield f"it names {len(wanted)} tasks, and its policy asks for {before.revision.tasks}"
-
-
-def is_fallback(count: TierCount) -> bool:
-    """Return whether the tier was asked only because the profile lacks the one of the rule."""
-    return count.rule.startswith(FALLBACK)

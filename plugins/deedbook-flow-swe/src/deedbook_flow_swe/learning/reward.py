@@ -76,7 +76,7 @@ def compute_composite(decomposition: Mapping[str, Score], *, failed: bool = Fals
 
 def score_correctness(record: TaskRecord) -> Score:
     """Score the tests that ran last: one that failed is -1; 1 needs a passed test and every criterion verified."""
-    results = [value for _, value in record.reported("tests")]
+    results = [value for _, value in record.list_reported("tests")]
     passed, failed = (sum(each.get(name, 0) for each in results) for name in ("passed", "failed"))
     if not passed + failed:
         return None
@@ -89,7 +89,7 @@ def score_correctness(record: TaskRecord) -> Score:
 def score_spec_fidelity(record: TaskRecord) -> Score:
     """Score how many criteria tools verified: all without a detour is 1, all in the end is 0, otherwise -1."""
     asked, verified = _read_criteria(record)
-    if not asked or not record.reported("criteria_verified"):
+    if not asked or not record.list_reported("criteria_verified"):
         return None
     if not asked <= verified:
         return -1
@@ -98,7 +98,7 @@ def score_spec_fidelity(record: TaskRecord) -> Score:
 
 def score_architectural_compliance(record: TaskRecord) -> Score:
     """Score violations of the architecture that tools found: one left is -1, one that was mended is 0."""
-    reports = [value for _, value in record.reported("architecture")]
+    reports = [value for _, value in record.list_reported("architecture")]
     if any(each["violations"] for each in reports) or _has_open_finding(record, ARCHITECTURE_RULES):
         return -1
     blocks = [block for block in record.blocks if block.is_verified and is_about(block.rule, ARCHITECTURE_RULES)]
@@ -127,7 +127,7 @@ def score_phase_discipline(record: TaskRecord) -> Score:
 def score_context_efficiency(record: TaskRecord) -> Score:
     """Score prompts over their budget, and tiers that no rule asked for: none is 1, one is 0, more are -1."""
     counted = any(each.counted == "provider" for run in record.runs for each in run.contexts)
-    if not (counted or record.reported("tokens")) or not any(run.models for run in record.runs):
+    if not (counted or record.list_reported("tokens")) or not any(run.models for run in record.runs):
         return None
     over = sum(each.tokens > each.budget for run in record.runs for each in run.contexts)
     return _grade(over + sum(each.rule.startswith(FALLBACK) for run in record.runs for each in run.models))
@@ -143,13 +143,13 @@ def score_rollback_stability(record: TaskRecord) -> Score:
 
 def score_maintainability(record: TaskRecord) -> Score:
     """Score the change of coverage: lower is -1, unchanged is 0, higher is 1, and 0 with findings of the linter."""
-    deltas = [value for _, value in record.reported("coverage_delta")]
+    deltas = [value for _, value in record.list_reported("coverage_delta")]
     if not deltas:
         return None
     worst = min(deltas)
     if worst < 0:
         return -1
-    return int(worst > 0 and not any(value for _, value in record.reported("lint")))
+    return int(worst > 0 and not any(value for _, value in record.list_reported("lint")))
 
 
 DIMENSIONS: Final[Mapping[str, Callable[[TaskRecord], Score]]] = MappingProxyType(
@@ -174,8 +174,8 @@ def _grade(count: int, at_most: int = 1) -> int:
 
 def _read_criteria(record: TaskRecord) -> tuple[set[str], set[str]]:
     """Return the ids of all acceptance criteria, and of those that tools verified."""
-    asked = {each for _, value in record.reported("criteria") for each in value}
-    return asked, {each for _, value in record.reported("criteria_verified") for each in value}
+    asked = {each for _, value in record.list_reported("criteria") for each in value}
+    return asked, {each for _, value in record.list_reported("criteria_verified") for each in value}
 
 
 def is_about(rule: str | None, subjects: Collection[str]) -> bool:
@@ -185,7 +185,7 @@ def is_about(rule: str | None, subjects: Collection[str]) -> bool:
 
 
 def _has_open_finding(record: TaskRecord, subjects: Collection[str]) -> bool:
-    return any(is_about(each["rule"], subjects) for _, value in record.reported("findings") for each in value)
+    return any(is_about(each["rule"], subjects) for _, value in record.list_reported("findings") for each in value)
 
 
 def _list_later_blocks(record: TaskRecord) -> Iterator[Block]:

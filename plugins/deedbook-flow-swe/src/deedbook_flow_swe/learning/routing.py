@@ -88,6 +88,11 @@ class RoutingPolicy:
             document=document,
         )
 
+    def is_above(self, tier: str, other: str) -> bool:
+        """Return whether both tiers are on the ladder, and *tier* above the *other* one."""
+        known = {tier, other} <= set(self.ladder)
+        return known and self.ladder.index(tier) > self.ladder.index(other)
+
     @property
     def digest(self) -> str:
         """The SHA-256 of the canonical document."""

@@ -14,7 +14,9 @@ from .evidence import ANTI_PATTERN, PATTERN, Mention, PatternEvidence
 
 MOST_REWARDS: Final = 50
 """The most rows of ``rewards.md``; the ledgers have all rewards."""
-_FOLDERS: Final = {PATTERN: "world/verified-patterns", ANTI_PATTERN: "world/anti-patterns"}
+EVIDENCE_FOLDER: Final = "world/reward-evidence"
+VERIFIED_PATTERNS: Final = "world/verified-patterns"
+_FOLDERS: Final = {PATTERN: VERIFIED_PATTERNS, ANTI_PATTERN: "world/anti-patterns"}
 
 
 def pattern_path(kind: str, pattern: str) -> str:
@@ -24,7 +26,7 @@ def pattern_path(kind: str, pattern: str) -> str:
 
 def evidence_path(kind: str, pattern: str) -> str:
     """Return the file with the evidence about a pattern."""
-    return f"world/reward-evidence/{pattern}{'-anti' if kind == ANTI_PATTERN else ''}-pattern.yaml"
+    return f"{EVIDENCE_FOLDER}/{pattern}{'-anti' if kind == ANTI_PATTERN else ''}-pattern.yaml"
 
 
 def routing_path(policy: str) -> str:
@@ -39,15 +41,28 @@ def agent_rewards_path(agent: str) -> str:
 
 def render_pattern(evidence: PatternEvidence, mention: Mention) -> str:
     """Return the file of a promoted pattern: tags and tasks as front matter, and the words of the retrospective."""
-    tags = sorted({tag for row in evidence.rows for tag in row["context_tags"]})
-    front = {"id": evidence.pattern, "kind": evidence.kind, "title": mention.title, "tags": tags}
+    front = {"id": evidence.pattern, "kind": evidence.kind, "title": mention.title, "tags": list(evidence.tags)}
     tasks = [row["task_id"] for row in evidence.rows]
     return f"---\n{render_yaml({**front, 'tasks': tasks})}---\n# {_one_line(mention.title)}\n\n{mention.text.strip()}\n"
 
 
-def render_evidence(evidence: PatternEvidence) -> str:
-    """Return the file with the evidence about a pattern."""
-    return render_yaml(evidence.as_json())
+def render_evidence(evidence: PatternEvidence, mention: Mention) -> str:
+    """Return the file with the evidence about a pattern (``pattern_evidence_v2``).
+
+    Its tags are those by which contracts select files for a task.
+    """
+    head = {"schema_version": "v2", "pattern_candidate": evidence.pattern, "kind": evidence.kind}
+    return render_yaml({**head, "title": mention.title, "tags": list(evidence.tags), **evidence.as_json(), **head})
+
+
+def summarise_evidence(document: Object) -> dict[str, Any]:
+    """Return what a prompt shows of a file of `render_evidence`: no task, since prompts have no rewards of others.
+
+    Raises `KeyError` for a document of another form.
+    """
+    shown = {name: document[name] for name in ("pattern_candidate", "kind", "title", "status")}
+    criteria = {name: f"{row['found']} of {row['needed']}" for name, row in document["promotion_criteria"].items()}
+    return {**shown, "tasks": len(document["evidence"]), **criteria}
 
 
 def render_routing(policy: Object, revised: int | None) -> str:

@@ -19,7 +19,7 @@ from .contracts import read_contract
 from .fault_list import FaultList
 from .files import CONTRACTS, PIPELINES, ROUTING, PipelineFile, PipelineFiles
 from .path_check import check_paths
-from .produced import Produced, overlapping, produced_by, runner_files
+from .produced import Produced, find_overlapping, produced_by, runner_files
 from .rule_check import RuleCheck
 from .schema_names import SchemaNames
 
@@ -162,6 +162,11 @@ class PipelineCompiler:
         if contract.on_rollback == PASS_ON and contract.phase == said["phases"][0]:
             why = "on_rollback: the first phase has no phase before it, so it cannot pass a task on"
             self._faults.refuse(why, file.place("on_rollback"))
+        for size in sorted(contract.tokens_each_unit.keys() - set(said["sizes"])):
+            why = f"tokens_each_unit: {size} is no size of the pipeline{suggest(size, said['sizes'])}"
+            self._faults.refuse(
+                f"{why}; its sizes are {', '.join(said['sizes'])}", file.place("tokens_each_unit", size)
+            )
         self._check_rules(pipeline, file, typed, unit)
         return typed
 
@@ -184,17 +189,17 @@ class PipelineCompiler:
         """Return *contract* with the schema of each input; *before* are the files that there are when it begins."""
         inputs = []
         for index, needed in enumerate(contract.inputs):
-            sources = overlapping(needed.path, before)
+            sources = find_overlapping(needed.path, before)
             if not sources and whole:
                 self._refuse_input(file, contract, index, left)
-            inputs.append(self._typed(file, index, needed, sources))
+            inputs.append(self._add_schema(file, index, needed, sources))
         return attrs.evolve(contract, inputs=tuple(inputs))
 
     def _refuse_input(
         self, file: PipelineFile, contract: Contract, index: int, left: Mapping[str, Sequence[Produced]]
     ) -> None:
         path = contract.inputs[index].path
-        late = [each for those in left.values() for each in overlapping(path, those)]
+        late = [each for those in left.values() for each in find_overlapping(path, those)]
         why = f"path: {path}: no earlier phase gives it"
         if late and late[0].phase == contract.phase:
             why = f"{why}; it is of this phase itself, so name it in context_scope only"
@@ -202,7 +207,7 @@ class PipelineCompiler:
             why = f"{why}; the later phase {late[0].phase} does"
         self._faults.refuse(f"{why}", file.place("required_inputs", index, "path"))
 
-    def _typed(self, file: PipelineFile, index: int, needed: Input, sources: Sequence[Produced]) -> Input:
+    def _add_schema(self, file: PipelineFile, index: int, needed: Input, sources: Sequence[Produced]) -> Input:
         """Return an input with the schema of what gives it; another schema is a fault."""
         given = [each for each in sources if each.schema is not None and covers(needed.path, each.path)]
         if needed.schema is None:

@@ -13,7 +13,7 @@ from deedbook_flow_swe.globs import covers, overlap
 
 from .contracts import Keys
 from .files import PipelineFile
-from .produced import Produced, overlapping
+from .produced import Produced, find_overlapping
 
 Flaw = tuple[str, Keys]
 
@@ -42,11 +42,11 @@ def check_neighbours(contract: Contract, earlier: Sequence[Produced], later: Seq
         if rule.command is not None
     ]
     for path, keys in own:
-        for other in overlapping(path, earlier):
+        for other in find_overlapping(path, earlier):
             why = f"the phase {other.phase} writes it too, as {other.name}; one phase writes a file"
             yield f"{keys[-1]}: {path}: {why}", keys
     for index, path in enumerate(contract.mutations):
-        reached = overlapping(path, (*earlier, *later))
+        reached = find_overlapping(path, (*earlier, *later))
         found = [each for each in reached if not any(overlap(each.path, mine) for mine, _ in own)]
         if found:
             more = f", and {len(found) - 1} more files" if len(found) > 1 else ""

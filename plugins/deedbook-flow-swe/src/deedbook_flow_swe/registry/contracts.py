@@ -1,11 +1,14 @@
 """From the file of a contract to the contract. The file fits its schema; what else may be wrong is checked after."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from deedbook_flow_swe.contract import (
     AFTER,
     EACH_TASK,
+    EARLIER,
+    OWN,
     REDO,
     TASK,
     Command,
@@ -26,6 +29,8 @@ PERSONA: Final = "persona.md"
 REWARDS: Final = f"{AGENTS}/*/rewards.md"
 """The pages with the rewards of agents, which no prompt has, whatever a contract says."""
 DEFAULT_SEVERITY: Final = "BLOCKER"
+_GIVEN: Final = re.compile(r"(?<![.\w])(?:inputs|checks)\b")
+"""The variables of conditions that the agent of the phase does not write."""
 Keys = tuple[str | int, ...]
 
 
@@ -64,6 +69,9 @@ def read_contract(file: PipelineFile, data: str) -> Contract:
         forbidden_reads=paths(each["read"] for each in forbidden if "read" in each),
         forbidden_uses=tuple(each["use"] for each in forbidden if "use" in each),
         on_rollback=said.get("on_rollback", REDO),
+        tokens_request=said.get("tokens_request", 0),
+        tokens_each_criterion=said.get("tokens_each_criterion", 0),
+        tokens_each_unit=dict(said.get("tokens_each_unit", {})),
     )
 
 
@@ -115,7 +123,13 @@ def _rule(said: Mapping[str, Any], data: str) -> Rule:
         schema=said.get("schema"),
         output=said.get("output"),
         command=None if command is None else _command(command, data),
+        mends=said.get("mends", _find_mending(said)),
     )
+
+
+def _find_mending(said: Mapping[str, Any]) -> str:
+    """Return which phase mends a broken rule: its own one if the rule is about nothing but outputs."""
+    return EARLIER if "command" in said or _GIVEN.search(said.get("cel", "")) else OWN
 
 
 def _command(said: Mapping[str, Any], data: str) -> Command:

@@ -3,7 +3,7 @@
 | file | what it is | schema |
 |---|---|---|
 | ``pipeline.yaml`` | a pipeline | ``pipeline_v1`` |
-| ``contracts/<phase>.yaml`` | the contract of a phase | ``contract_v1`` |
+| ``contracts/<phase>.yaml`` | the contract of a phase | ``contract_v2``, ``contract_v1`` |
 | ``routing/<id>.yaml`` | a routing policy | ``routing_policy_v1`` |
 | ``schemas/<name>.json`` | the schema of a file that phases give | a JSON Schema |
 """
@@ -26,10 +26,12 @@ ROUTING: Final = "routing"
 SCHEMAS: Final = "schemas"
 FORMS: Final[Mapping[str, str]] = {
     PIPELINES: "pipeline_v1",
-    CONTRACTS: "contract_v1",
+    CONTRACTS: "contract_v2",
     ROUTING: "routing_policy_v1",
 }
-"""The schema of the files on each axis; those of `SCHEMAS` are JSON Schemas."""
+"""The newest schema of the files on each axis; those of `SCHEMAS` are JSON Schemas."""
+_OLDER: Final[Mapping[tuple[str, str], str]] = {(CONTRACTS, "v1"): "contract_v1"}
+"""The schemas of older versions, by axis and version."""
 
 AGENT_HOLE: Final = "{agent}"
 """Stands for the chosen agent in the scope of a contract that names none."""
@@ -118,7 +120,7 @@ class PipelineFiles:
         document = None if raw is None else self._reader.collect(tree, parse_yaml, raw, tree.display(path))
         if document is None or not self._is_mapping(document) or self._has_prose(axis, document):
             return None
-        if axis in FORMS and not self._reader.check_document(document, FORMS[axis]):
+        if axis in FORMS and not self._reader.check_document(document, _find_form(axis, document)):
             return None
         stem, key = PurePosixPath(path).stem, _ID_KEYS[axis]
         found = document.value.get(key, stem) if isinstance(document.value, dict) else stem
@@ -150,3 +152,9 @@ class PipelineFiles:
 
     def _refuse(self, why: str, place: str) -> None:
         self._reader.refuse("SOURCE_INVALID", why, place)
+
+
+def _find_form(axis: str, document: Document) -> str:
+    """Return the name of the schema of a file, by its version; the newest one for an unknown version."""
+    version = document.value.get("schema_version")  # type: ignore[union-attr] # a mapping
+    return _OLDER.get((axis, str(version)), FORMS[axis])

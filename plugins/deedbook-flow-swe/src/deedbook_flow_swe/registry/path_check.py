@@ -25,7 +25,7 @@ _UNIT_KEY: Final = "unit."
 def check_paths(file: PipelineFile, *, unit: bool, unit_keys: frozenset[str] | None) -> Iterator[tuple[str, Keys]]:
     """Yield what is wrong with each path of a contract, and the keys that lead to it.
 
-    *unit*: the phase works on one unit. *unit_keys* are the keys of a unit; ``None`` if nobody knows them.
+    *unit*: the phase works on one unit. *unit_keys* are the keys of a unit; ``None`` if they are unknown.
     """
     said = file.front
     for keys, path in path_entries(said):

@@ -48,6 +48,6 @@ def produced_by(contract: Contract) -> Iterator[Produced]:
         yield Produced(path, contract.phase, "gate file")
 
 
-def overlapping(path: str, files: Iterable[Produced]) -> list[Produced]:
+def find_overlapping(path: str, files: Iterable[Produced]) -> list[Produced]:
     """Return those of *files* that *path* may name as well."""
     return [each for each in files if overlap(path, each.path)]

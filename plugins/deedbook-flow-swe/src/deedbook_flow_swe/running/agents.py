@@ -7,6 +7,7 @@ import attrs
 
 from deedbook import Failed, Object, Run
 from deedbook.contract import Agent
+from deedbook_flow_runcontext.conversation import NO_MESSAGE
 from deedbook_flow_swe.services.steps import AgentTask, Step, next_step
 
 NextStep: TypeAlias = Callable[[AgentTask, Sequence[Object]], Step]
@@ -16,8 +17,6 @@ ANSWER: Final = "phase_answer_v1"
 """The schema of an agent's answer."""
 MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 TURNS_SPENT: Final = "TURNS_SPENT"
-AGENT_FAULTS: Final = frozenset({MALFORMED, TURNS_SPENT})
-"""The codes of failures that are the agent's own: they block its phase, and do not end the task."""
 DENIALS: Final = frozenset({"TOOL_NOT_ALLOWED", "GATE_DENIED", "PATH_REFUSED", "TOOL_DENIED"})
 """The codes with which the door and the host deny a call."""
 _ENDS_WORK: Final = frozenset({"APPROVAL_REFUSED", "NEEDS_HUMAN", "CANCELLED", "LEDGER_BROKEN"})
@@ -111,6 +110,7 @@ class _Talk:
         self._agent = prompt.role
         self._turns = 0
         self._refused = 0
+        self._unfinished = ""
         self._denials: list[Denial] = []
         self._read_tokens = self._written_tokens = 0
 
@@ -140,6 +140,8 @@ class _Talk:
 
     def _read(self, text: str) -> tuple[str, dict[str, Any]]:
         """Return what is wrong with the answer *text*, and its value."""
+        if self._unfinished:
+            return self._unfinished, {}
         try:
             value = self._agent.message(ANSWER, {"text": text})
         except Failed as failure:
@@ -159,7 +161,13 @@ class _Talk:
             why = f"the {self._agent.role} was not done after {self._turns} turns, which is the limit"
             raise AgentFault(TURNS_SPENT, why, tuple(self._denials))
         self._turns += 1
-        response = self._agent.complete(request, tier=self._prompt.tier)
+        try:
+            response = self._agent.complete(request, tier=self._prompt.tier)
+        except Failed as failure:
+            if failure.code != MALFORMED:
+                raise
+            return self._refuse(str(failure))
+        self._unfinished = NO_MESSAGE.get(response["finish_reason"], "")
         usage = response.get("usage") or {}
         self._read_tokens += usage.get("input_tokens", 0)
         self._written_tokens += usage.get("output_tokens", 0)

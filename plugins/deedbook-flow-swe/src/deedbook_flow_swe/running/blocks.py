@@ -6,15 +6,22 @@ import attrs
 
 from deedbook import Object
 
+AGENT: Final = "agent"
+INPUT: Final = "input"
 MODEL: Final = "model"
 """What blocks a phase whose model cannot be asked. No phase can mend that: a person decides when the task goes on."""
+BUDGET: Final = "budget"
+"""The rule of a block by the budget of a prompt. No phase can mend that either: another run has the same files."""
 LONGEST_REASON: Final = 4000
 _LONGEST_ISSUE: Final = 600
 
 
 @attrs.frozen(kw_only=True)
 class Block:
-    """A block: what it is *by* (`events.BLOCKERS`), the *rule* or finding, its *place*, and what is *missing*."""
+    """A block: what it is *by* (`events.BLOCKERS`), the *rule* or finding, its *place*, and what is *missing*.
+
+    *own*: the outputs of the blocked phase are at fault, so that it runs again itself.
+    """
 
     by: str
     reason: str
@@ -23,6 +30,12 @@ class Block:
     severity: str | None = None
     missing: tuple[str, ...] = ()
     unit: str | None = None
+    own: bool = False
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether no phase can mend it, so that a person decides at once."""
+        return self.by == MODEL or (self.by == INPUT and self.rule == BUDGET)
 
     def issue(self, phase: str) -> str:
         """Return the issue: two blocks of the same phase, rule or finding, and place are the same issue."""

@@ -1,13 +1,15 @@
 """Where the tasks of a workspace stand: a fold of the ledgers of their sessions."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from deedbook.call.queue import open_queue
 from deedbook.contract import Event
-from deedbook.format.errors import DeedbookError
+from deedbook.format.errors import ApprovalError, DeedbookError
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read, summarise
@@ -21,8 +23,9 @@ from .values import read_object
 QUEUED: Final = "QUEUED"
 BEGUN: Final = "BEGUN"
 """The state of a task whose session has begun, and that is in no phase yet."""
+ANSWERED: Final = "ANSWERED"
+"""The state of a task whose question a person has answered, and that nobody has gone on with yet."""
 _ENDS: Final = {"done": DONE, "failed": FAILED, "halted": HALTED}
-_OPEN: Final = frozenset({"suspended", "interrupted"})
 
 
 @attrs.define(kw_only=True)
@@ -43,11 +46,6 @@ class TaskRow:
     rollbacks: int = 0
     commit: str | None = None
     history: list[str] = attrs.field(factory=list)
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether its session stopped without an end."""
-        return self.session_state in _OPEN
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON."""
@@ -88,7 +86,20 @@ def read_rows(state: Path) -> list[TaskRow]:
     A session that cannot be read is left out: `deedbook verify` reports it.
     """
     found = [row for place in (state / "sessions").glob(f"*/{LEDGER_FILE}") for row in _read_session(state, place)]
-    return [row for _, row in sorted(found, key=lambda each: (each[0], each[1].session))]
+    rows = [row for _, row in sorted(found, key=lambda each: (each[0], each[1].session))]
+    asking = [row for row in rows if row.approval and row.session_state == "suspended"]
+    answered = _find_answered(state) if asking else frozenset()
+    for row in asking:
+        if row.approval in answered:
+            row.state, row.approval = ANSWERED, None
+    return rows
+
+
+def _find_answered(state: Path) -> frozenset[str]:
+    """Return the requests that an approver has answered, and with which no run has gone on."""
+    with suppress(ApprovalError), open_queue(state) as requests:
+        return frozenset(each.id for each in requests if each.answer and not each.used and not each.withdrawn)
+    return frozenset()
 
 
 def _read_session(state: Path, place: Path) -> Iterator[tuple[str, TaskRow]]:
@@ -99,7 +110,7 @@ def _read_session(state: Path, place: Path) -> Iterator[tuple[str, TaskRow]]:
     begun = ""
     try:
         with Folder.at(place.parent) as folder, Folder.at(state) as outer:
-            for event in _opened(read(place), folder):
+            for event in _read_events(read(place), folder):
                 begun = begun or event.ts
                 if row is None:
                     row = _begin_row(event, place.parent.name)
@@ -113,7 +124,7 @@ def _read_session(state: Path, place: Path) -> Iterator[tuple[str, TaskRow]]:
         yield begun, row
 
 
-def _opened(events: Iterable[Event], folder: Folder) -> Iterator[Event]:
+def _read_events(events: Iterable[Event], folder: Folder) -> Iterator[Event]:
     for event in events:
         if event.type.startswith("swe.") or event.type == "user.message":
             event = attrs.evolve(event, payload=open_values(folder, dict(event.payload)))  # noqa: PLW2901

@@ -5,7 +5,7 @@ gate file is for people: the runner decides from the record of the run, never fr
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from deedbook import Object
@@ -84,8 +84,3 @@ def render_review(
     }  # fmt: skip
     state = f"A person decided: {decision}." if decision else "A person has to decide."
     return render_document(front, f"# {phase}: {state}\n")
-
-
-def find_gates(contract: Contract, paths: Sequence[str]) -> list[str]:
-    """Return those of *paths* that are gate files."""
-    return [path for path in paths if is_gate(contract, path)]

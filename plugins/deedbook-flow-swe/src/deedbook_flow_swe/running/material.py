@@ -9,12 +9,13 @@ from typing import Any, Final
 import attrs
 
 from deedbook import Failed, Json, Object, Run
-from deedbook_flow_swe.context import ContextFile, PhaseWork
-from deedbook_flow_swe.contract import WORKTREE, Command, Contract
+from deedbook_flow_swe.context import ContextFile, PhaseWork, read_tags
+from deedbook_flow_swe.contract import WORKTREE, Command, Contract, fill
 from deedbook_flow_swe.definition import Definition
 from deedbook_flow_swe.events import TASK_STARTED
-from deedbook_flow_swe.globs import overlap
+from deedbook_flow_swe.globs import overlap, whole_glob
 from deedbook_flow_swe.learning.routing import RoutingPolicy, TierChoice, choose
+from deedbook_flow_swe.learning.world import VERIFIED_PATTERNS
 from deedbook_flow_swe.task_record import TaskRecord
 
 from .agents import PhaseAgent
@@ -96,6 +97,11 @@ class TaskMaterial:
         """The folder of the task's copy of the repository, from the workspace's root."""
         return self.path(f"tasks/{self.id}/worktree")
 
+    @property
+    def touches(self) -> frozenset[str]:
+        """What the units touch, all together."""
+        return frozenset(str(name) for each in self.units for name in each.get("touches", ()))
+
     def note(self, run: Run, event: str, payload: Object, *, learned: bool = False) -> None:
         """Record an event about the task in *run*, and in its `TaskRecord` unless it was *learned* before."""
         full = {"task_id": self.id, **payload}
@@ -167,19 +173,40 @@ class TaskMaterial:
             values=self.values(name),
             tags=frozenset(self.task["tags"]),
             unit=unit,
+            units=tuple(self.units),
+            criteria=tuple(self.criteria),
             added=tuple(ContextFile(each.path, each.text) for each in added),
             persona=persona,
+            request=str(self.task["request"]),
         )
 
-    def choose_tier(self, run: Run, contract: Contract, unit: Object | None, text: str) -> TierChoice:
-        """Return the tier of the model for a run of a phase; raises `Failed` if the profile has no model."""
-        facts = {
+    def choose_tier(
+        self, run: Run, contract: Contract, unit: Object | None, files: Sequence[ContextFile]
+    ) -> TierChoice:
+        """Return the tier of the model for a run of a phase that reads *files*.
+
+        Raises `Failed` if the profile has no model.
+        """
+        facts: dict[str, Any] = {
             "tags": list(self.task["tags"]),
-            "text": text,
+            "text": "\n".join(each.text for each in files),
+            "touches": sorted(self.touches),
             "findings": sorted(self.findings),
             "rollbacks": self.rollbacks.get(contract.phase, 0),
         }
+        if self._reads_patterns(contract):
+            facts["verified_pattern"] = any(self._is_pattern(each) for each in files)
         return choose(self.routing, contract.phase, unit, facts, default=contract.tier, tiers=run.tiers())
+
+    def _reads_patterns(self, contract: Contract) -> bool:
+        """Return whether the scope of a phase has promoted patterns; otherwise nothing is known about them."""
+        folder = self.path(f"{VERIFIED_PATTERNS}/*")
+        return any(overlap(whole_glob(fill(each, self.values(None))), folder) for each in contract.scope.include)
+
+    def _is_pattern(self, file: ContextFile) -> bool:
+        """Return whether a file is a promoted pattern with a tag of the task."""
+        is_there = file.path.startswith(f"{self.path(VERIFIED_PATTERNS)}/")
+        return is_there and not read_tags(file).isdisjoint(self.task["tags"])
 
     def _read_slice(self, run: Run, contract: Contract, unit: Object) -> list[File]:
         """Return the code that a unit may see; the runner reads it, since the agent sees no repository.
@@ -190,8 +217,9 @@ class TaskMaterial:
         if ability is None or not unit.get("files"):
             return []
         names = [str(each).rpartition(".")[2] for each in unit.get("interfaces", ())]
+        budget = contract.budget((unit,), criteria=len(self.criteria))
         args = {
-            "root": self.worktree, "files": list(unit["files"]), "most_bytes": contract.tokens * _BYTES // 2,
+            "root": self.worktree, "files": list(unit["files"]), "most_bytes": budget * _BYTES // 2,
             **({"names": names} if names else {}),
         }  # fmt: skip
         found: Any = run.call(ability, args)

@@ -27,7 +27,7 @@ from deedbook_flow_swe.events import CONTEXT_ASSEMBLED, DENIED, MODEL_CHOSEN, PH
 from deedbook_flow_swe.globs import whole_glob
 
 from .agents import ANSWER, DENIALS, AgentAnswer, AgentFault, Denial, Prompt, build_messages
-from .blocks import MODEL, Block, Blocked, read_block
+from .blocks import AGENT, BUDGET, INPUT, MODEL, Block, Blocked, read_block
 from .facts import collect_facts
 from .files import File
 from .gates import is_gate
@@ -42,7 +42,8 @@ _LONGEST: Final = 2000
 class PhaseOutcome:
     """What a run of a phase came to: the digests of its *inputs*, *outputs* and result files, and its values.
 
-    *block* is why it is blocked; ``None`` if it passed.
+    *tier* is the tier of the model that was asked, with the files *seen*; empty in the outcome of all units. *block* is
+    why it is blocked; ``None`` if it passed.
     """
 
     inputs: Mapping[str, str] = attrs.field(factory=dict)
@@ -51,6 +52,8 @@ class PhaseOutcome:
     values: Mapping[str, Any] = attrs.field(factory=dict)
     checks: Mapping[str, Any] = attrs.field(factory=dict)
     facts: Mapping[str, Any] = attrs.field(factory=dict)
+    tier: str = ""
+    seen: tuple[ContextFile, ...] = ()
     block: Block | None = None
 
 
@@ -80,6 +83,8 @@ class PhaseRun:
         self._output_values: dict[str, Any] = {}
         self._checks: dict[str, Any] = {}
         self._tokens: dict[str, Any] = {}
+        self._tier = ""
+        self._seen: tuple[ContextFile, ...] = ()
 
     def go(self) -> PhaseOutcome:
         """Run the phase; a block is part of what is returned."""
@@ -92,7 +97,7 @@ class PhaseRun:
             block = problem.block
         return PhaseOutcome(
             inputs=self._inputs, outputs=self._outputs, checked=self._checked,
-            values=self._output_values, checks=self._checks, block=block,
+            values=self._output_values, checks=self._checks, block=block, tier=self._tier, seen=self._seen,
             facts={**collect_facts(self._contract, self._checks, self._material.criteria), **self._tokens},
         )  # fmt: skip
 
@@ -128,7 +133,7 @@ class PhaseRun:
             if failure.lost or failure.code not in _UNREADABLE:
                 raise
             self._material.learn("tool.error", {"code": failure.code})
-            raise Blocked(self._blame("input", f"{failure.code}: {failure}", place=_place_of(failure))) from None
+            raise Blocked(self._blame(INPUT, f"{failure.code}: {failure}", place=_place_of(failure))) from None
         return {each["path"]: File(each["path"], each["text"], each["digest"]) for each in found["files"]}
 
     def _check_inputs(self, files: Mapping[str, File]) -> None:
@@ -138,7 +143,7 @@ class PhaseRun:
             names = ", ".join(self._fill(each.path) for each in lacking)
             missing = tuple(f"{each.name}: {self._fill(each.path)}" for each in lacking)
             place = self._fill(lacking[0].path)
-            raise Blocked(self._blame("input", f"there is no {names}", place=place, missing=missing))
+            raise Blocked(self._blame(INPUT, f"there is no {names}", place=place, missing=missing))
         for each in self._contract.inputs:
             found = self._find(each, files)
             values = [self._check_input(each, file) for file in found]
@@ -149,12 +154,12 @@ class PhaseRun:
         approved = self._material.approved.get(file.path)
         if approved != file.digest and (approved is not None or self._material.is_produced(wanted.path)):
             why = "is not what the gate of its phase approved" if approved else "was approved by no gate"
-            raise Blocked(self._blame("input", f"{file.path} {why}", rule="digest", place=file.path))
-        value = self._value_of(file, "input")
+            raise Blocked(self._blame(INPUT, f"{file.path} {why}", rule="digest", place=file.path))
+        value = self._value_of(file, INPUT)
         violation = self._book.find_violation(wanted.schema, value)
         if violation:
             why = f"{file.path} does not fit {wanted.schema}: {violation}"
-            raise Blocked(self._blame("input", why, rule=wanted.schema, place=file.path))
+            raise Blocked(self._blame(INPUT, why, rule=wanted.schema, place=file.path))
         return value
 
     def _find(self, wanted: "Input | Output", files: Mapping[str, File]) -> list[File]:
@@ -167,7 +172,8 @@ class PhaseRun:
         try:
             return read_value(file.path, file.text)
         except MalformedFile as problem:
-            raise Blocked(self._blame(by, str(problem), rule="malformed", place=file.path)) from None
+            own = by == AGENT
+            raise Blocked(self._blame(by, str(problem), rule="malformed", place=file.path, own=own)) from None
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -228,8 +234,9 @@ class PhaseRun:
         role = run.agent(self._contract.agent)
         added = {file.path for file in work.added}  # the signal to mend is required, also where the scope names it
         shown = [ContextFile(file.path, file.text) for file in files.values() if file.path not in added]
-        seen = "\n".join(file.text for file in (*work.added, *shown))
-        choice = self._material.choose_tier(run, self._contract, self._unit, seen)
+        self._seen = (*work.added, *shown)
+        choice = self._material.choose_tier(run, self._contract, self._unit, self._seen)
+        self._tier = choice.tier
 
         def count(text: str) -> TokenCount:
             request = {"messages": build_messages(role, text), "response_schema": ANSWER}
@@ -242,8 +249,7 @@ class PhaseRun:
             run, MODEL_CHOSEN, {**where, "tier": choice.tier, "rule": choice.rule, "reason": choice.reason}
         )
         if not context.fits:
-            why = f"the prompt has {context.tokens} tokens ({context.counted}), and the budget is {context.budget}"
-            raise Blocked(self._blame("input", why, rule="budget"))
+            raise Blocked(self._blame(INPUT, _describe_excess(self._contract, context), rule=BUDGET))
         return Prompt(role=role, text=context.text, tier=choice.tier)
 
     def _work(self, files: Mapping[str, File], work: PhaseWork, run: Run) -> list[File]:
@@ -352,11 +358,11 @@ class PhaseRun:
             self._output_values[output.name] = values if output.many else values[0] if values else None
 
     def _check_output(self, output: Output, file: File) -> Any:
-        value = self._value_of(file, "agent")
+        value = self._value_of(file, AGENT)
         violation = self._book.find_violation(output.schema, value)
         if violation:
             why = f"{file.path} does not fit {output.schema}: {violation}"
-            raise Blocked(self._blame("rule", why, rule=output.schema, place=file.path))
+            raise Blocked(self._blame("rule", why, rule=output.schema, place=file.path, own=True))
         return value
 
     # --- helpers ------------------------------------------------------------------------------------------------------
@@ -380,10 +386,17 @@ class PhaseRun:
 
     def _blame(
         self, by: str, reason: str, *, rule: str | None = None, place: str | None = None, severity: str | None = None,
-        missing: tuple[str, ...] = (),
+        missing: tuple[str, ...] = (), own: bool = False,
     ) -> Block:  # fmt: skip
         return Block(
-            by=by, reason=reason, rule=rule, place=place, severity=severity, missing=missing, unit=self._unit_id
+            by=by,
+            reason=reason,
+            rule=rule,
+            place=place,
+            severity=severity,
+            missing=missing,
+            unit=self._unit_id,
+            own=own,
         )
 
 
@@ -402,6 +415,18 @@ def _place_of(failure: Failed) -> str | None:
 def _without_persona(count: Callable[[str], TokenCount], role: Agent) -> Callable[[str], TokenCount]:
     """Return a counter for prompts that begin with the persona of *role*, which its request has beside the prompt."""
     return lambda text: count(text.replace(f"{role.instructions.rstrip()}\n\n", "", 1))
+
+
+def _describe_excess(contract: Contract, context: PhaseContext) -> str:
+    """Return why a prompt cannot be asked, and what helps."""
+    largest = sorted((each for each in context.parts if each.required), key=lambda each: -each.tokens)[:3]
+    parts = ", ".join(f"{each.path} ({each.tokens})" for each in largest)
+    return (
+        f"the prompt has {context.tokens} tokens ({context.counted}), and the budget is {context.budget}; its largest "
+        f"parts are {parts}. Every run of {contract.phase} has these files, so go-on cannot help. What can: rework, "
+        f"with a note that asks for a smaller change; stop, and smaller tasks, or a larger budget in the contract of "
+        f"{contract.phase} and the task again"
+    )
 
 
 def _describe_context(context: PhaseContext) -> dict[str, Any]:

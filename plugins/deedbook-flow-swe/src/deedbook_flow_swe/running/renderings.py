@@ -1,7 +1,7 @@
 """Files that show people where tasks stand; pure. They are renderings of the record, and never read as state.
 
 Several tasks share some files. Each run writes the part of its own task and carries over the parts of others as they
-are. A part that somebody edited is found by its text, reported, and written again. Of the tasks that have ended, these
+are. A part that was edited is found by its text, reported, and written again. Of the tasks that have ended, these
 files have the last `MOST_ENDED`: a run reads and records them at each phase, so they must not grow with all tasks.
 """
 
@@ -14,13 +14,14 @@ import attrs
 
 from deedbook import Object
 from deedbook_flow_swe.definition import Definition
+from deedbook_flow_swe.shown import ROLLBACK_LOG
 from deedbook_flow_swe.yaml_text import render_yaml
 
 from .state import AWAITING_HUMAN, DONE, ENDS, PipelineState
 from .values import MalformedFile, read_object, read_value
 
 STATE: Final = "shared/pipeline-state.yaml"
-ROLLBACKS: Final = "shared/rollback-log.md"
+ROLLBACKS: Final = ROLLBACK_LOG
 HUMAN: Final = "shared/human-review-queue.md"
 METRICS: Final = "metrics/pipeline.jsonl"
 SHARED: Final = (STATE, ROLLBACKS, HUMAN, METRICS)
@@ -28,7 +29,8 @@ SHARED: Final = (STATE, ROLLBACKS, HUMAN, METRICS)
 _TITLES: Final[Mapping[str, str]] = {
     ROLLBACKS: "# Rollbacks\n\nThe runner writes this page from the ledger. Edits are reported and overwritten.\n",
     HUMAN: "# Tasks that wait for a person\n\nThe runner writes this page from the ledger. Edits are reported and "
-    "overwritten.\nAnswer with `deedbook approvals` or `deedbook resume`.\n",
+    "overwritten.\nAnswer with `deedbook approvals` or `deedbook swe resume`. A task that was answered stays "
+    "here\nuntil `deedbook swe run` goes on with it; `deedbook swe status` shows it as ANSWERED.\n",
 }
 _NAME: Final = re.compile(r"## (\S+)")
 MOST_ENDED: Final = 20

@@ -23,7 +23,7 @@ PATTERNS: Final = "integration_patterns"
 def find_review(
     run: Run, definition: Definition, contract: Contract, material: TaskMaterial, outcome: PhaseOutcome
 ) -> str:
-    """Return why a person has to review; empty if nobody has to."""
+    """Return why a person has to review; empty if no review is needed."""
     if definition.human_triggers is None or contract.gate.passed != CLEARED:
         return ""
     value = describe_review(material, contract, outcome)
@@ -38,8 +38,7 @@ def find_review(
 def describe_review(material: TaskMaterial, contract: Contract, outcome: PhaseOutcome) -> dict[str, Any]:
     """Return the value that the policy is asked about."""
     findings = _all_rows(outcome, "findings")
-    planned = {str(name) for unit in material.units for name in unit.get("touches", ())}
-    touches = planned | set(map(str, _all_rows(outcome, "touches")))
+    touches = material.touches | set(map(str, _all_rows(outcome, "touches")))
     return {
         "task": material.id,
         "phase": contract.phase,

@@ -93,5 +93,5 @@ def _judge(run: Run, material: TaskMaterial, reward: Object, mention: Mention) -
         material.note(run, PATTERN_PROMOTED, {"pattern": mention.pattern, "kind": mention.kind, "tasks": tasks})
         evidence = attrs.evolve(evidence, state=PROMOTED)
         files[pattern_path(mention.kind, mention.pattern)] = render_pattern(evidence, mention)
-    files[evidence_path(mention.kind, mention.pattern)] = render_evidence(evidence)
+    files[evidence_path(mention.kind, mention.pattern)] = render_evidence(evidence, mention)
     return files

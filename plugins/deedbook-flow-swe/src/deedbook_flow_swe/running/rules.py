@@ -11,7 +11,7 @@ import attrs
 
 from deedbook import Json, Object
 from deedbook.format.schema import Schemas, Validator, data_folder, foreign
-from deedbook_flow_swe.contract import EACH_UNIT, Command, Contract, Rule
+from deedbook_flow_swe.contract import EACH_UNIT, OWN, Command, Contract, Rule
 from deedbook_flow_swe.definition import SHIPPED, Definition
 from deedbook_flow_swe.rule_language import build_language
 from deedbook_policy_standard.signals import Signal, Unclear
@@ -108,8 +108,9 @@ class RuleBook:
         failed = _failed_unit(values.checks.get(rule.check)) if rule.command is not None else None
         file = rule.command.writes.rpartition("/")[2] if rule.command else rule.output or _named_output(rule)
         return Block(
-            by="rule", rule=rule.id, place=failed or file, severity=rule.severity, reason=reason, unit=failed or unit
-        )
+            by="rule", rule=rule.id, place=failed or file, severity=rule.severity, reason=reason, unit=failed or unit,
+            own=rule.mends == OWN,
+        )  # fmt: skip
 
     @property
     def _top(self) -> frozenset[str]:

@@ -1,8 +1,9 @@
 """The state machine of a task; pure. Only the runner moves it, and the runner asks no model about a move.
 
-A task goes through the phases in order, then it is DONE. A blocked phase sends it to the phase before (ROLLED_BACK), or
-it waits for a person (BLOCKED_AWAITING_HUMAN): if there is no phase to go back to, or if the same issue was blocked too
-often. What is merged stays: no phase after the merge sends the task back before it.
+A task goes through the phases in order, then it is DONE. A blocked phase sends it to the phase before, or to itself if
+its own outputs are at fault (ROLLED_BACK). If there is no phase to go back to, or if the same issue was blocked too
+often, the task waits for a person (BLOCKED_AWAITING_HUMAN). What is merged stays: no phase after the merge sends the
+task back before it.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ class IllegalMove(ValueError):  # noqa: N818 - it names what was tried
 class PhaseHistory:
     """What happened in one phase.
 
-    *iterations* counts its runs, *rollbacks* how often a later phase sent the task back to it, or through it.
+    *iterations* counts its runs, *rollbacks* how often the task was sent back to it, or through it.
     """
 
     phase: str
@@ -47,7 +48,10 @@ class PhaseHistory:
 
 @attrs.frozen(kw_only=True)
 class Rollback:
-    """One move back: from the blocked phase, or through one that passes it on (*cascade*), to the phase before."""
+    """One move back: from the blocked phase, or through one that passes it on (*cascade*), to the phase before.
+
+    A phase whose own outputs are at fault is sent back to itself.
+    """
 
     from_phase: str
     to_phase: str
@@ -142,8 +146,13 @@ class PipelineState:
         """Let the task never go back before its present phase: what was done until now lasts."""
         return attrs.evolve(self, first=self.phase)
 
-    def block(self, issue: str, reason: str, *, needs_person: bool = False) -> "tuple[Self, tuple[Rollback, ...]]":
-        """Block the present phase: return the state after it, with the moves back, which are none for a person."""
+    def block(
+        self, issue: str, reason: str, *, needs_person: bool = False, own: bool = False
+    ) -> "tuple[Self, tuple[Rollback, ...]]":
+        """Block the present phase: return the state after it, with the moves back, which are none for a person.
+
+        *own*: its own outputs are at fault, so it runs again, and the move is one from the phase to itself.
+        """
         self._require(self.phase.upper())
         count = self.blocks.get(issue, 0) + 1
         blocked = attrs.evolve(
@@ -152,8 +161,10 @@ class PipelineState:
             issue=issue,
             reason=reason,
         )
-        if needs_person or self.phase == self.first or count >= self.escalate_after:
+        if needs_person or count >= self.escalate_after or (self.phase == self.first and not own):
             return attrs.evolve(blocked, state=AWAITING_HUMAN, asked="block"), ()
+        if own:
+            return _run_again(blocked, issue, reason, count)
         return _roll_back(blocked, issue, reason, count)
 
     def review(self, issue: str, reason: str) -> Self:
@@ -196,6 +207,17 @@ class PipelineState:
 def _with(task: _State, entry: PhaseHistory, /, **more: Any) -> _State:
     """Return *task* with the history *entry* of a phase, and *more*."""
     return attrs.evolve(task, history={**task.history, entry.phase: entry}, **more)
+
+
+def _run_again(state: _State, issue: str, reason: str, count: int) -> tuple[_State, tuple[Rollback, ...]]:
+    """Return the state in which the blocked phase runs again."""
+    entry = state.history[state.phase]
+    again = attrs.evolve(entry, status="rolled_back", rollbacks=entry.rollbacks + 1, rollback_reason=reason)
+    move = Rollback(
+        from_phase=state.phase, to_phase=state.phase, issue=issue, reason=reason, count=count, cascade=False
+    )
+    moved = _with(state, again, state=ROLLED_BACK, issue="", reason="", rollbacks=state.rollbacks + 1, started=None)
+    return moved, (move,)
 
 
 def _roll_back(state: _State, issue: str, reason: str, count: int) -> tuple[_State, tuple[Rollback, ...]]:

@@ -1,6 +1,6 @@
 """The queue of a pipeline: Deedbook's own tasks, and the lines that people write into ``shared/queue.md``.
 
-A task waits as a use of the pipeline's ability that nobody has begun. When its session has begun, the task leaves the
+A task waits as a use of the pipeline's ability that has not begun. When its session has begun, the task leaves the
 queue, and the session tells where it stands.
 """
 
@@ -22,7 +22,7 @@ from deedbook_flow_swe.events import TASK_STARTED
 from deedbook_serve.tasks.runner import Tasks
 from deedbook_serve.tasks.views import Task
 
-from .board import QUEUED, TaskRow, read_rows
+from .board import ANSWERED, QUEUED, TaskRow, read_rows
 from .files import digest_text
 from .intake import DEFAULT_PROJECT, build_task, name_task
 from .values import read_object
@@ -38,6 +38,7 @@ _KNOWN: Final = re.compile(r"- `([A-Za-z0-9][A-Za-z0-9._-]{0,63})` [A-Z_]+:(?: |
 _TAG: Final = re.compile(r"(?:^|\s)#([a-z0-9][a-z0-9._-]{0,63})(?=\s|$)")
 _PROJECT: Final = re.compile(r"(?:^|\s)@([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?=\s|$)")
 _TITLE: Final = 200
+_PRIORITIES: Final = ("urgent", "high", "normal", "low")
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +49,12 @@ class QueuedTask:
     entry: str
     task: Mapping[str, Any]
 
+    @property
+    def rank(self) -> int:
+        """Its place among the priorities, from the most urgent; a task without one is a normal one."""
+        priority = self.task.get("priority")
+        return _PRIORITIES.index(priority if priority in _PRIORITIES else "normal")
+
 
 class TaskQueue:
     """The queue of *definition* in *kernel*, for the principal of *session*; close it after use."""
@@ -56,6 +63,7 @@ class TaskQueue:
         self._kernel, self._session, self._definition = kernel, session, definition
         self._tasks = Tasks(kernel, session)
         self._ability = f"{PREFIX}{definition.id}"
+        self._page: tuple[int, int] | None = None
 
     def close(self) -> None:
         """Release the book of tasks."""
@@ -97,13 +105,21 @@ class TaskQueue:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def list_waiting(self) -> list[QueuedTask]:
-        """Return the tasks of this principal that nobody has begun, oldest first."""
+        """Return the tasks of this principal that have not begun: the most urgent first, then the oldest."""
         begun = {row.task_id for row in self.list_begun()}
         ready = (each for each in self._tasks.list_all() if each.ability == self._ability and each.state == "ready")
         found = [
             QueuedTask(id=str(task["id"]), entry=each.id, task=task) for each in ready if (task := _read_task(each))
         ]
-        return [each for each in found if each.id not in begun]
+        return sorted((each for each in found if each.id not in begun), key=lambda each: each.rank)
+
+    def list_ready(self) -> dict[str, QueuedTask | TaskRow]:
+        """Return the tasks that can run, by id: interrupted ones first, then answered ones, then those that wait."""
+        begun = self.list_begun()
+        stopped = [row for row in begun if row.session_state == "interrupted"]
+        answered = [row for row in begun if row.state == ANSWERED]
+        ready: dict[str, QueuedTask | TaskRow] = {row.task_id: row for row in (*stopped, *answered)}
+        return ready | {each.id: each for each in self.list_waiting()}
 
     def list_begun(self) -> list[TaskRow]:
         """Return the tasks of the pipeline whose sessions have begun."""
@@ -128,6 +144,23 @@ class TaskQueue:
 
         Every other edit of the page is lost: it is written from the ledger.
         """
+        try:
+            return self._read_page()
+        finally:
+            self._page = self._stat_page()
+
+    def has_new_page(self) -> bool:
+        """Return whether the page may have changed since `read_page`; nothing is recorded."""
+        return self._stat_page() != self._page
+
+    def _stat_page(self) -> tuple[int, int]:
+        try:
+            found = (self._kernel.site.root / self._definition.path(PAGE)).stat()
+        except OSError:
+            return 0, 0
+        return found.st_mtime_ns, found.st_size
+
+    def _read_page(self) -> list[str]:
         path = self._definition.path(PAGE)
         abilities = self._definition.abilities
         found: Any = self._call(abilities["read"], {"paths": [], "optional": [path]})

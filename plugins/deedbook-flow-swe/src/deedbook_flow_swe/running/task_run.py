@@ -7,7 +7,7 @@ import attrs
 
 from deedbook import Branch, Failed, Object, Run
 from deedbook_flow_swe.contract import Contract, fill
-from deedbook_flow_swe.definition import Definition
+from deedbook_flow_swe.definition import Definition, find_criteria
 from deedbook_flow_swe.events import (
     ANSWERED,
     ESCALATED,
@@ -22,7 +22,7 @@ from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
 from deedbook_flow_swe.learning.world import render_routing, routing_path
 
 from .agents import ModelAgent, PhaseAgent, ask_process
-from .blocks import MODEL, Block
+from .blocks import Block
 from .files import File, digest_text
 from .gates import build_gate, build_signal, render_gate, render_review, render_signal
 from .material import TaskMaterial
@@ -126,11 +126,14 @@ class TaskRun:
         self._state = self._state.start(material.time)
         returned, self._returned = self._returned, None
         outcome = self._work(contract, returned)
+        known = frozenset(material.findings)
         self._keep(contract, outcome)
         block = outcome.block or self._check_units(contract, outcome)
         if block is not None:
             self._block(contract, block)
             return
+        if material.findings - known and self._needs_better_model(contract, outcome):
+            return  # the same phase runs again
         reason = find_review(self._run, self._definition, contract, material, outcome)
         if reason:
             issue = f"{contract.phase}:{REVIEWED}:"
@@ -145,13 +148,21 @@ class TaskRun:
             return UnitRuns(self._run, self._material, contract, iteration, self._units, returned).go()
         return PhaseRun(self._run, self._material, contract, iteration, None, returned).go()
 
+    def _needs_better_model(self, contract: Contract, outcome: PhaseOutcome) -> bool:
+        """Return whether the findings of a run demand a higher tier than the one that was asked."""
+        routing = self._material.routing
+        if routing is None or not outcome.tier:
+            return False
+        tier = self._material.choose_tier(self._run, contract, None, outcome.seen).tier
+        return routing.is_above(tier, outcome.tier)
+
     def _keep(self, contract: Contract, outcome: PhaseOutcome) -> None:
         """Remember the files of a run of a phase, which a rollback supersedes."""
         mine = self._material.files.setdefault(contract.phase, {})
         mine.update({**outcome.checked, **outcome.outputs})
         self._material.outputs[contract.phase] = dict(outcome.values)
         self._material.findings |= find_classes(contract, outcome.values)
-        criteria = [row for value in outcome.values.values() for row in _find_criteria(value)]
+        criteria = [row for value in outcome.values.values() for row in find_criteria(value)]
         if criteria:
             self._material.criteria = criteria
 
@@ -220,7 +231,9 @@ class TaskRun:
         event = block.as_event(material.id, contract.phase, iteration)
         self._record(PHASE_BLOCKED, event)
         self._publisher.measure(contract.phase, iteration)
-        self._state, moves = self._state.block(event["issue"], event["reason"], needs_person=block.by == MODEL)
+        self._state, moves = self._state.block(
+            event["issue"], event["reason"], needs_person=block.needs_person, own=block.own
+        )
         to_phase = self._state.phase if moves else None
         signal = build_signal(block, task=material.id, phase=contract.phase, iteration=iteration, to_phase=to_phase)
         path, text = fill(contract.rollback.path, material.values(block.unit)), render_signal(signal)
@@ -236,9 +249,8 @@ class TaskRun:
         """Supersede the outputs from the phase on to which the task goes back, and publish the signal."""
         for move in moves:
             self._record(ROLLED_BACK, attrs.asdict(move))
-            self._publisher.rollbacks.append(
-                f"{self._run.now()} {move.from_phase} → {move.to_phase} ({move.count}): {move.reason[:300]}"
-            )
+            way = f"{move.from_phase} → {move.to_phase} ({move.count})"
+            self._publisher.rollbacks.append(f"{self._run.now()} {way}, {move.issue}: {move.reason[:300]}")
             self._material.rollbacks[move.to_phase] = self._material.rollbacks.get(move.to_phase, 0) + 1
         first = unit if self._definition.works_units(self._state.phase) else None
         self._supersede(self._state.phases_from(self._state.phase), first)
@@ -268,7 +280,7 @@ class TaskRun:
                 material.files[phase].pop(path)
                 material.approved.pop(path, None)
         found: Any = self._run.call(material.ability("read"), {"paths": [], "optional": list(moves)}) if moves else None
-        there = [each["path"] for each in found["files"]] if found else []  # somebody may have removed a file
+        there = [each["path"] for each in found["files"]] if found else []  # a file may have been removed
         if there:
             self._run.call(material.ability("move"), {"paths": there, "to": [moves[path] for path in there]})
 
@@ -341,12 +353,6 @@ class TaskRun:
 
     def _record(self, event: str, payload: Any) -> None:
         self._material.note(self._run, event, payload)
-
-
-def _find_criteria(value: Any) -> list[Object]:
-    """Return the criteria that an output lists, each with an id and a test."""
-    rows = value.get("criteria") if isinstance(value, dict) else None
-    return [each for each in rows if isinstance(each, dict) and {"id", "test"} <= each.keys()] if rows else []
 
 
 def run_task(run: Run, definition: Definition, task: Object) -> None:

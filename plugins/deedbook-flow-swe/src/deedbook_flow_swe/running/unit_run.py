@@ -195,16 +195,17 @@ class UnitWork:
             subject, text = str(stated["subject"]), ""
             missing = [each for each in criteria if each not in stated.get("criteria", ())]
         if not _CONVENTIONAL.fullmatch(subject):
-            raise Blocked(self._blame("commit-message", MESSAGE, f"{subject[:100]!r} is no conventional commit"))
+            why = f"{subject[:100]!r} is no conventional commit"
+            raise Blocked(self._blame("commit-message", MESSAGE, why, own=True))
         if missing:
             why = f"the message of the commit does not name {', '.join(missing)}"
-            raise Blocked(self._blame("commit-message", MESSAGE, why))
+            raise Blocked(self._blame("commit-message", MESSAGE, why, own=True))
         body = text.strip().partition("\n")[2].strip()
         named = f"Criteria: {', '.join(criteria) or 'none'}"
         return "\n\n".join(each for each in (subject, body, named) if each) + "\n"
 
-    def _blame(self, rule: str, place: str | None, reason: str) -> Block:
-        return Block(by="rule", rule=rule, place=place, reason=reason, unit=str(self._unit["id"]))
+    def _blame(self, rule: str, place: str | None, reason: str, *, own: bool = False) -> Block:
+        return Block(by="rule", rule=rule, place=place, reason=reason, unit=str(self._unit["id"]), own=own)
 
 
 _UNFIT: Final = frozenset({"PATCH_REFUSED", "PATCH_CONFLICT", "NOTHING_TO_COMMIT", "GIT_REFUSED", "GIT_FAILED"})

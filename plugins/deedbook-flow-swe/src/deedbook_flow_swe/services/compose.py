@@ -28,6 +28,7 @@ _FOLDER_OF_SOCKET: Final[Mapping[str, Any]] = {
     "driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": f"size=1m,uid={_NOBODY},gid={_NOBODY},mode=0755"},
 }
 """A volume in which the executor may make its socket; a new volume belongs to root otherwise."""
+_LASTING: Final[Mapping[str, Any]] = {"restart": "unless-stopped"}
 _CONFINED: Final[Mapping[str, Any]] = {
     "user": _USER,
     "read_only": True,
@@ -70,7 +71,9 @@ def _runner(layout: Layout) -> dict[str, Any]:
         "build": ".",
         "user": _RUNNER_AND_GROUP,
         "working_dir": "/workspace",
-        "command": ["deedbook", "swe", "run", "--all"],
+        "command": ["deedbook", "swe", "run", "--all", "--every", "${DEEDBOOK_POLL_SECONDS:-10}"],
+        **_LASTING,
+        "stop_grace_period": "1m",
         "environment": {name: f"${{{name}:-}}" for name in sorted(layout.variables)},
         "volumes": [".:/workspace", f"{EXECUTOR}:{_SOCKETS}"],
         "networks": ["models"],
@@ -83,6 +86,7 @@ def _agent(layout: Layout, agent: str) -> dict[str, Any]:
     return {
         "build": ".",
         "command": ["deedbook", "swe", "agent", agent, "--inbox", "/inbox"],
+        **_LASTING,
         "volumes": [_inbox(layout, agent)],
         **_CONFINED,
         "user": _RUNNER_AND_GROUP,
@@ -93,6 +97,7 @@ def _executor() -> dict[str, Any]:
     return {
         "build": ".",
         "command": ["python3", "-m", "deedbook_tool_sandbox.executor", f"{_SOCKETS}/socket", "--peer", _RUNNER],
+        **_LASTING,
         "volumes": [f"{EXECUTOR}:{_SOCKETS}"],
         "tmpfs": ["/tmp:size=256m", "/workspace:size=512m,uid=65534,gid=65534"],  # noqa: S108 - the container's own
         "cpus": 2.0,

@@ -88,7 +88,8 @@ def next_step(task: AgentTask, transcript: Sequence[Object]) -> Step:
     """Return the next step.
 
     *transcript* has the steps so far, each with its reply: the model's response (``completion_response_v2``) to a
-    request, ``{result}`` or ``{error}`` to a call, and ``{violation}`` to an answer that was refused.
+    request, ``{result}`` or ``{error}`` to a call, and ``{violation}`` to an answer that was refused, or to a request
+    whose response could not be read.
     """
     conversation = _Conversation(task)
     for entry in transcript:
@@ -106,7 +107,7 @@ class _Conversation:
         self._text: str | None = None
 
     def add(self, step: Object, reply: Object) -> None:
-        if step["kind"] == COMPLETE:
+        if step["kind"] == COMPLETE and "violation" not in reply:
             self._add_response(reply)
         elif step["kind"] == USE:
             self._calls.pop(0)

@@ -1,7 +1,7 @@
 """Excerpts of code: the parts of a file that matter for some names, where the whole file is too long; pure.
 
 The head and the tail of the file are kept, the definitions of the names, and what mentions them, as far as there is
-room. A line in brackets stands for each part that is left out, so that nobody takes the excerpt for the file.
+room. A line in brackets stands for each part that is left out, so that no reader takes the excerpt for the file.
 """
 
 import ast

@@ -8,7 +8,7 @@ import attrs
 
 from deedbook.contract import Ctx, Failed, Host
 from deedbook.policy.limits import FileList
-from deedbook_tool_standard.reach import check_time, decoded, reaching, read_bytes
+from deedbook_tool_standard.reach import check_time, decode_text, read_bytes, translate_os_errors
 
 MOST_FILES: Final = 5_000
 """The most files that one call finds."""
@@ -69,7 +69,7 @@ def find_files(host: Host, globs: Sequence[str], excluded: FileList | None, ctx:
 def read_text(host: Host, path: str, most: int) -> TextFile:
     """Return a whole UTF-8 file of at most *most* bytes; ``NO_SUCH_FILE``, ``TOO_LARGE``, ``NOT_TEXT``."""
     raw = read_bytes(host, path, most)
-    return TextFile(path, decoded(path, raw), sha256(raw).hexdigest(), len(raw))
+    return TextFile(path, decode_text(path, raw), sha256(raw).hexdigest(), len(raw))
 
 
 def digest_of(host: Host, path: str) -> str:
@@ -79,7 +79,7 @@ def digest_of(host: Host, path: str) -> str:
         file = host.open(path)
     except FileNotFoundError:
         return ""
-    with reaching(path), file:
+    with translate_os_errors(path), file:
         while chunk := file.read(1 << 20):
             found.update(chunk)
     return found.hexdigest()
@@ -102,7 +102,7 @@ def _fixed_folder(glob: str) -> str:
 def _scan(host: Host, folder: str) -> Sequence[Any]:
     """List a folder; an absent one is empty."""
     try:
-        with reaching(folder):
+        with translate_os_errors(folder):
             return host.scan(folder)
     except Failed as problem:
         if problem.code == "NO_SUCH_FILE":

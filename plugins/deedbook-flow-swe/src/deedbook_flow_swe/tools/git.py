@@ -6,7 +6,7 @@
 | ``apply`` | *patch*, *allow*?, *most_lines*? | ``{files, added, removed}``: the patch is in the files, not committed |
 | ``commit`` | *message* | ``{commit}``: of all that was applied |
 | ``reset`` | *commit*? (default: the base) | ``{commit}``: the files are those of that commit, and nothing else |
-| ``head`` | or *repository* | ``{commit, branch, clean}`` |
+| ``head`` | or *repository* | ``{commit, branch, clean}``; with both, of the repository, and ``{base, moved}`` |
 | ``changed`` | *since*?, *commit*? (default: base to last commit) | ``{files, added, removed, commit}`` |
 | ``merge`` | *repository*, *head*, *commit*, *message* | ``{commit, merged, clean}`` |
 
@@ -27,7 +27,7 @@ from deedbook.contract import Ctx, Failed, HandlerSpec, Host, Json, Object
 from deedbook_tool_standard.shapes import FOLDER, strict
 
 from .patches import check_patch, describe
-from .repository import Repository, refused
+from .repository import Repository, refusal
 from .shapes import CHANGES, COMMIT, GLOBS
 
 BRANCH: Final = "refs/heads/task"
@@ -89,6 +89,7 @@ class SweGit:
                 "branch": {"type": "string"},
                 "clean": {"type": "boolean"},
                 "merged": {"type": "boolean"},
+                "moved": {"type": "boolean"},
             },
             "additionalProperties": False,
         },
@@ -131,7 +132,7 @@ class SweGit:
             "commit": self._commit,
             "reset": self._reset,
             "head": self._head,
-            "changed": self._changed,
+            "changed": self._describe_changes,
             "merge": self._merge,
         }
         return actions[action](args, ctx)
@@ -144,7 +145,7 @@ class SweGit:
         copy = self._repository(args["worktree"], ctx)
         copy.check()
         if not copy.find(BASE):
-            raise refused(f"{copy.path}: this is no working copy of a task, or it is not complete; open it first")
+            raise refusal(f"{copy.path}: this is no working copy of a task, or it is not complete; open it first")
         return copy
 
     # --- the working copy ---------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class SweGit:
         if not copy.find(BASE):
             head = source.find("HEAD")
             if not head:
-                raise refused(f"{source.path}: it has no commit yet")
+                raise refusal(f"{source.path}: it has no commit yet")
             copy.run("config", "core.symlinks", "false")
             copy.run("fetch", "--quiet", "--no-tags", "--update-head-ok", copy.path_to(source), f"+{head}:{BRANCH}")
             copy.run("read-tree", "--reset", "-u", BRANCH)
@@ -169,7 +170,7 @@ class SweGit:
         files = check_patch(args["patch"], args.get("allow"), args.get("most_lines"))
         copy = self._open_copy(args, ctx)
         if dirty := copy.dirty_paths():
-            raise refused(f"{copy.path}: {min(dirty)} differs from the last commit; commit or reset first")
+            raise refusal(f"{copy.path}: {min(dirty)} differs from the last commit; commit or reset first")
         patch = args["patch"] if args["patch"].endswith("\n") else args["patch"] + "\n"
         try:
             seen = copy.patched_files(patch)
@@ -191,7 +192,7 @@ class SweGit:
         if tree == copy.run("rev-parse", "HEAD^{tree}").strip():
             if copy.run("log", "-1", "--format=%B").strip() == args["message"].strip():
                 return {"commit": head}
-            raise refused(f"{copy.path}: there is nothing to commit; apply a patch first")
+            raise refusal(f"{copy.path}: there is nothing to commit; apply a patch first")
         made = self._make_commit(copy, tree, args["message"], head)
         copy.run("update-ref", "--no-deref", BRANCH, made, head)
         return {"commit": made}
@@ -201,25 +202,30 @@ class SweGit:
         base = copy.find(BASE)
         commit = copy.find(args.get("commit", base))
         if not commit or not copy.is_below(base, commit):
-            raise refused(f"{copy.path}: {args['commit']} is no commit of this task")
+            raise refusal(f"{copy.path}: {args['commit']} is no commit of this task")
         copy.run("update-ref", "--no-deref", BRANCH, commit)
         copy.run("read-tree", "--reset", "-u", commit)
         copy.run("clean", "--quiet", "-ffdx")
         return {"commit": commit}
 
     def _head(self, args: Object, ctx: Ctx | None) -> dict[str, Any]:
-        if ("worktree" in args) == ("repository" in args):
-            raise Failed("ARGUMENT_REFUSED", "the action head needs either worktree or repository")
-        found = self._repository(args.get("worktree", args.get("repository", "")), ctx)
+        if not {"worktree", "repository"} & args.keys():
+            raise Failed("ARGUMENT_REFUSED", "the action head needs worktree or repository")
+        found = self._repository(args.get("repository", args.get("worktree", "")), ctx)
         found.check()
-        return {"commit": found.find("HEAD") or None, "branch": found.branch(), "clean": not found.dirty_paths()}
+        commit = found.find("HEAD") or None
+        state = {"commit": commit, "branch": found.branch(), "clean": not found.dirty_paths()}
+        if not {"worktree", "repository"} <= args.keys():
+            return state
+        base = self._open_copy(args, ctx).find(BASE)
+        return {**state, "base": base, "moved": commit != base}
 
-    def _changed(self, args: Object, ctx: Ctx | None) -> dict[str, Any]:
+    def _describe_changes(self, args: Object, ctx: Ctx | None) -> dict[str, Any]:
         copy = self._open_copy(args, ctx)
         ends = {"since": copy.find(args.get("since", BASE)), "commit": copy.find(args.get("commit", "HEAD"))}
         for name, found in ends.items():
             if not found:
-                raise refused(f"{copy.path}: {args[name]} is no commit of this task")
+                raise refusal(f"{copy.path}: {args[name]} is no commit of this task")
         return {**describe(copy.changes(**ends)), "commit": ends["commit"]}
 
     # --- the merge ----------------------------------------------------------------------------------------------------
@@ -233,13 +239,13 @@ class SweGit:
             return _finish_merge(repository, head, made)
         branch = repository.branch()
         if not branch:
-            raise refused(f"{repository.path}: no branch is checked out")
+            raise refusal(f"{repository.path}: no branch is checked out")
         if (found := repository.find("HEAD")) != head:
-            raise refused(f"{repository.path}: its last commit is {found or 'none'}, not {head}; verify again on that")
+            raise refusal(f"{repository.path}: its last commit is {found or 'none'}, not {head}; verify again on that")
         if dirty := repository.dirty_paths():
-            raise refused(f"{repository.path}: {min(dirty)} differs from the last commit; nothing is merged over it")
+            raise refusal(f"{repository.path}: {min(dirty)} differs from the last commit; nothing is merged over it")
         if copy.find(commit) != commit or commit == head or not copy.is_below(head, commit):
-            raise refused(f"{copy.path}: {commit} is no commit that follows {head}")
+            raise refusal(f"{copy.path}: {commit} is no commit that follows {head}")
         copy.changes(head, commit)  # refuses submodules
         repository.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", repository.path_to(copy), commit)
         tree = repository.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}").strip()

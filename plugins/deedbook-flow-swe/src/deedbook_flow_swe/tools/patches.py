@@ -90,26 +90,26 @@ def read_patch(text: str) -> tuple[ChangedFile, ...]:
     Names begin with ``a/`` and ``b/``, as git and most tools write them.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
-        raise _refused(f"it has more than {MOST_BYTES} bytes")
+        raise _refusal(f"it has more than {MOST_BYTES} bytes")
     lines = [f"{line}\n" for line in text.removesuffix("\n").split("\n")] if text else []
     _check_text(lines)
     reader = _CountingReader(lines)
     try:
         patch = PatchSet(iter(reader))
     except (UnidiffParseError, ValueError, AssertionError) as problem:
-        raise _refused(f"it is no unified diff: {str(problem).strip()[:200]}", reader.line) from None
+        raise _refusal(f"it is no unified diff: {str(problem).strip()[:200]}", reader.line) from None
     body = {line.diff_line_no for file in patch for hunk in file for line in hunk if line.diff_line_no}
     headers = list(_read_headers(lines, body))
     if len(headers) != len(patch):
-        raise _refused(f"it has {len(headers)} headers of files, and hunks of {len(patch)}")
+        raise _refusal(f"it has {len(headers)} headers of files, and hunks of {len(patch)}")
     files = []
     for header, found in zip(headers, patch, strict=True):
         if bool(found) != header.has_names:
-            raise _refused("it names a file without a change, or the reverse", header.line, header.path)
+            raise _refusal("it names a file without a change, or the reverse", header.line, header.path)
         files.append(ChangedFile(header.path, header.kind, found.added, found.removed))
         _check_kind(header, files[-1])
     if not files:
-        raise _refused("it changes no file")
+        raise _refusal("it changes no file")
     _check_names(headers)
     return tuple(files)
 
@@ -126,10 +126,10 @@ def check_patch(text: str, allow: Sequence[str] | None, most_lines: int | None) 
         raise Failed("BAD_PATTERN", str(problem)) from None
     for file in files:
         if allowed is not None and not allowed.fits(file.path):
-            raise _refused(f"the file is outside of what may change: {allowed}", path=file.path)
+            raise _refusal(f"the file is outside of what may change: {allowed}", path=file.path)
     lines = sum(file.added + file.removed for file in files)
     if most_lines is not None and lines > most_lines:
-        raise _refused(f"it adds and removes {lines} lines; at most {most_lines} are accepted")
+        raise _refusal(f"it adds and removes {lines} lines; at most {most_lines} are accepted")
     return files
 
 
@@ -148,13 +148,13 @@ def _check_text(lines: Sequence[str]) -> None:
         if line.startswith(_SLOW):
             for pattern, why in _REASONS:
                 if pattern.match(line):
-                    raise _refused(why, number)
+                    raise _refusal(why, number)
             if _git_name(line[len(_GIT) : -1]) is None:
-                raise _refused("expected the same name twice, as in diff --git a/NAME b/NAME", number)
+                raise _refusal("expected the same name twice, as in diff --git a/NAME b/NAME", number)
         if "\0" in line:
-            raise _refused("it has a NUL character; a binary file cannot be changed by a patch", number)
+            raise _refusal("it has a NUL character; a binary file cannot be changed by a patch", number)
         if any("\ud800" <= letter <= "\udfff" for letter in line):
-            raise _refused("it is not Unicode text", number)
+            raise _refusal("it is not Unicode text", number)
 
 
 def _git_name(text: str) -> str | None:
@@ -197,18 +197,18 @@ def _read_header(text: str, line: int) -> _Header:
     git = _git_name(found["git"]) if found["git"] is not None else None
     names = {name for name in (git, found["old"], found["new"]) if name is not None}
     if len(names) != 1:
-        raise _refused("it renames a file; add and remove" if names else "it names no file", line)
+        raise _refusal("it renames a file; add and remove" if names else "it names no file", line)
     path = names.pop()
     added = found["no_old"] is not None or found["mode"] == "new"
     removed = found["no_new"] is not None or found["mode"] == "deleted"
     has_names = found["old"] is not None or found["no_old"] is not None
     _check_modes(found, line, path, added=added)
     if added and removed:
-        raise _refused("it both adds and removes the file", line, path)
+        raise _refusal("it both adds and removes the file", line, path)
     if not has_names and found["mode"] is None:
-        raise _refused("it names a file and changes nothing", line, path)
+        raise _refusal("it names a file and changes nothing", line, path)
     if has_names and ((found["no_old"] is not None) != added or (found["no_new"] is not None) != removed):
-        raise _refused(f"--- and +++ contradict the line before; {NOTHING} is for a file that is absent", line, path)
+        raise _refusal(f"--- and +++ contradict the line before; {NOTHING} is for a file that is absent", line, path)
     return _Header(line, path, "added" if added else "removed" if removed else "changed", has_names)
 
 
@@ -216,7 +216,7 @@ def _check_modes(found: re.Match[str], line: int, path: str, *, added: bool) -> 
     for bits in (found["bits"], found["kept"]):
         if bits not in (None, _PLAIN) and (added or bits != _EXECUTABLE):
             why = f"the file has the mode {bits}; a patch adds files with the mode {_PLAIN}, and changes plain files"
-            raise _refused(why, line, path)
+            raise _refusal(why, line, path)
 
 
 def _explain(text: str, line: int) -> Failed:
@@ -225,13 +225,13 @@ def _explain(text: str, line: int) -> Failed:
     for offset, each in enumerate(lines):
         for pattern, why in _REASONS:
             if pattern.match(each):
-                return _refused(why, line + offset)
-    return _refused(f"expected the header of a file, found {lines[0][:80]!r}", line)
+                return _refusal(why, line + offset)
+    return _refusal(f"expected the header of a file, found {lines[0][:80]!r}", line)
 
 
 def _check_kind(header: _Header, file: ChangedFile) -> None:
     if (header.kind == "added" and file.removed) or (header.kind == "removed" and file.added):
-        raise _refused(f"the file is {header.kind}, and the hunks do more", header.line, header.path)
+        raise _refusal(f"the file is {header.kind}, and the hunks do more", header.line, header.path)
 
 
 def _check_names(headers: Sequence[_Header]) -> None:
@@ -240,17 +240,17 @@ def _check_names(headers: Sequence[_Header]) -> None:
         path, folded = header.path, fold_path(header.path)
         why = path_fault(path)
         if why is not None:
-            raise _refused(f"the name {why}", header.line, path)
+            raise _refusal(f"the name {why}", header.line, path)
         bad = next((part for part in folded.split("/") if part in _FORBIDDEN or part.startswith(_CHECKS)), None)
         if bad is not None:
-            raise _refused(f"no patch changes {bad}", header.line, path)
+            raise _refusal(f"no patch changes {bad}", header.line, path)
         if folded in seen:
             why = "twice" if seen[folded] == path else f"in two spellings, as {seen[folded]!r}"
-            raise _refused(f"it names the file {why}", header.line, path)
+            raise _refusal(f"it names the file {why}", header.line, path)
         seen[folded] = path
 
 
-def _refused(why: str, line: int | None = None, path: str | None = None) -> Failed:
+def _refusal(why: str, line: int | None = None, path: str | None = None) -> Failed:
     place = ":".join(["patch", *([str(line)] if line is not None else [])])
     named = f" {shown_path(path)}:" if path is not None else ""
     return Failed("PATCH_REFUSED", f"{place}:{named} {why}")

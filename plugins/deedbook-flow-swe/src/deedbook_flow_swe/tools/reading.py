@@ -6,7 +6,7 @@ from typing import Any, Final
 from deedbook.contract import Ctx, Failed, HandlerSpec, Host, Json, Object
 from deedbook.policy.limits import FileList
 from deedbook_tool_standard.reach import FileTool, check_time
-from deedbook_tool_standard.shapes import COUNT, FOLDER, PATH, listed, strict
+from deedbook_tool_standard.shapes import COUNT, FOLDER, PATH, array_of, strict
 
 from .excerpts import cut_text
 from .files import TextFile, compile_globs, find_files, is_glob, read_text
@@ -31,7 +31,7 @@ class SweRead(FileTool):
             {"paths": GLOBS, "optional": GLOBS, "exclude": GLOBS, "most_bytes": _MOST},
             optional=frozenset({"optional", "exclude", "most_bytes"}),
         ),
-        gives=strict({"files": listed(TEXT_FILE), "missing": listed(GLOB)}),
+        gives=strict({"files": array_of(TEXT_FILE), "missing": array_of(GLOB)}),
         effects="read",
         files="host",
     )
@@ -74,8 +74,8 @@ class SweSlice(FileTool):
         ),
         gives=strict(
             {
-                "files": listed(SLICE),
-                "left_out": listed(strict({"path": PATH, "why": {"enum": ["size", "not_text"]}})),
+                "files": array_of(SLICE),
+                "left_out": array_of(strict({"path": PATH, "why": {"enum": ["size", "not_text"]}})),
                 "bytes": COUNT,
             }
         ),

@@ -70,7 +70,7 @@ _KINDS: Final[Mapping[str, Kind]] = MappingProxyType({"A": "added", "D": "remove
 _SUBMODULE: Final = "160000"
 
 
-def refused(why: str) -> Failed:
+def refusal(why: str) -> Failed:
     """Return the failure of a request that the tool refuses."""
     return Failed("GIT_REFUSED", why)
 
@@ -99,28 +99,28 @@ class Repository:
         """Make an empty repository whose first branch is *branch*; its parent folder must be there."""
         parent, _, name = self.path.rpartition("/")
         arguments = ("init", "--quiet", "--template=", f"--initial-branch={branch}", "--", name)
-        self._checked(arguments, self._run(arguments, cwd=parent, own=False))
+        self._check_result(arguments, self._run(arguments, cwd=parent, own=False))
 
     def check(self) -> None:
         """Refuse a folder that is no repository of its own, and one whose configuration could do more than name it."""
         if not self.exists():
-            raise refused(f"{self.path}: there is no such folder")
+            raise refusal(f"{self.path}: there is no such folder")
         places = ("--show-toplevel", "--absolute-git-dir", "--path-format=absolute", "--git-common-dir")
         found = self._run(("rev-parse", *places))
         if found.status:
-            raise refused(f"{self.path}: this is no git repository with a working tree")
+            raise refusal(f"{self.path}: this is no git repository with a working tree")
         top, own, common = found.out.decode("utf-8", "replace").splitlines()
         if not own == common == f"{top}/.git":
-            raise refused(f"{self.path}: its folder .git leads elsewhere; expected a plain clone")
+            raise refusal(f"{self.path}: its folder .git leads elsewhere; expected a plain clone")
         for key in self.run("config", "--local", "--no-includes", "--list", "--name-only", "-z").split("\0"):
             if key and not _HARMLESS.fullmatch(key):
-                raise refused(f"{self.path}/.git/config: {key[:200]!r} is not accepted here; remove it")
+                raise refusal(f"{self.path}/.git/config: {key[:200]!r} is not accepted here; remove it")
         if any(line.startswith("alternate:") for line in self.lines("count-objects", "-v")):
-            raise refused(f"{self.path}: it borrows objects of another repository; clone it whole")
+            raise refusal(f"{self.path}: it borrows objects of another repository; clone it whole")
 
     def run(self, *arguments: str, stdin: str = "", fine: Sequence[int] = (0,), options: Sequence[str] = ()) -> str:
         """Run git and return what it printed; raises `Failed` (``GIT_FAILED``)."""
-        ran = self._checked(arguments, self._run(arguments, stdin, options), fine)
+        ran = self._check_result(arguments, self._run(arguments, stdin, options), fine)
         try:
             return ran.out.decode("utf-8")
         except UnicodeDecodeError:
@@ -128,7 +128,7 @@ class Repository:
 
     def succeeds(self, *arguments: str) -> bool:
         """Return whether git ends with status 0; 1 is no, and anything else raises `Failed`."""
-        return self._checked(arguments, self._run(arguments), (0, 1)).status == 0
+        return self._check_result(arguments, self._run(arguments), (0, 1)).status == 0
 
     def lines(self, *arguments: str) -> list[str]:
         """Return the lines that git printed."""
@@ -167,7 +167,7 @@ class Repository:
                 mode, new_mode, *_, letter = fields[at][1:].split(" ")
                 path, at = fields[at + 1], at + 2
                 if _SUBMODULE in (mode, new_mode):
-                    raise refused(f"{self.path}: {path[:200]!r} is a submodule; these are not supported")
+                    raise refusal(f"{self.path}: {path[:200]!r} is a submodule; these are not supported")
                 kinds[path] = _KINDS[letter[:1]]
             else:
                 added, removed, path = fields[at].split("\t", 2)
@@ -184,7 +184,7 @@ class Repository:
         """Return the path of *other* from here; both were found without links."""
         return relpath(other.path, self.path)
 
-    def _checked(self, arguments: Sequence[str], ran: ProgramResult, fine: Sequence[int] = (0,)) -> ProgramResult:
+    def _check_result(self, arguments: Sequence[str], ran: ProgramResult, fine: Sequence[int] = (0,)) -> ProgramResult:
         if ran.status not in fine:
             why = f"git {arguments[0]} ended with status {ran.status}: {beginning(ran.err)}"
             raise Failed("GIT_FAILED", f"{self.path}: {why}")

@@ -10,7 +10,7 @@ from typing import Final
 
 from deedbook.contract import Ctx, Failed, HandlerSpec, Json, Object
 from deedbook_tool_standard.reach import FileTool, check_time, read_bytes
-from deedbook_tool_standard.shapes import PATH, listed, strict
+from deedbook_tool_standard.shapes import PATH, array_of, strict
 
 from .files import check_unique, digest_of
 from .shapes import DIGEST, MOST_PATHS
@@ -36,7 +36,7 @@ class SweWrite(FileTool):
 
     spec = HandlerSpec(
         settings=strict({}),
-        takes=strict({"paths": _PATHS, "texts": listed({"type": "string"}), "expected": listed(_EXPECTED)}),
+        takes=strict({"paths": _PATHS, "texts": array_of({"type": "string"}), "expected": array_of(_EXPECTED)}),
         gives=strict({"digests": _DIGESTS}),
         effects="write",
         reconciles=True,

@@ -110,12 +110,12 @@ def _with_progress(work: "Callable[[Session], Ending]") -> "Callable[[Session], 
     from deedbook.format.terminal import plain
     from deedbook_flow_workflow.progress import CycleProgress
 
-    def shown(session: "Session") -> "Ending":
+    def show_session(session: "Session") -> "Ending":
         if shows_progress():
             session.ledger.subscribe(CycleProgress(lambda line: message(plain(line))))
         return work(session)
 
-    return shown
+    return show_session
 
 
 def _check_cycle(session: "Session", cycle: str) -> None:

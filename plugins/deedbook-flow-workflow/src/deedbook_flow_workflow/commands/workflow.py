@@ -1,4 +1,4 @@
-"""The group `deedbook workflow`."""
+"""Run cycles in Markdown; show and check their files."""
 
 from typing import Final
 

@@ -281,5 +281,5 @@ class CycleRun:
 
     def _describe(self, phase: Phase) -> dict[str, Any]:
         depends = [each.id for each in self._definition.phases.values() if each.next == phase.id]
-        asked = ", ".join(phase.personas) or "nobody"
+        asked = ", ".join(phase.personas) or "no persona"
         return {"id": phase.id, "description": f"{phase.flow} with {asked}", "depends_on": depends}

@@ -15,10 +15,10 @@ from deedbook.plugins.plugins import discover
 from deedbook.workspace.documents import Document, parse_yaml
 from deedbook.workspace.sources import MAX_BYTES
 from deedbook.workspace.workspace import survey_workspace
+from deedbook_author.yaml_edits import add_member
 from deedbook_guard.agent_tools import ToolDescription
 
 from .declarations import compare
-from .yaml_text import add_member
 
 SETTINGS: Final = ".system/deedbook.yaml"
 _IGNORED: Final = ".gitignore"
@@ -66,12 +66,12 @@ def plan(root: Path, program: str, tools: Sequence[ToolDescription]) -> tuple[li
         found = compare(settings, program, tools)
         raise_all(SourceError, (_conflict(document, each.path, each.why) for each in found.conflicts))
         for addition in found.additions:
-            text = add_member(text, addition, SETTINGS)
+            text = add_member(text, addition.parent, addition.key, addition.value, SETTINGS)
         changes = [FileChange(SETTINGS, before, text)]
         if program not in settings.get("agents", {}):
             changes += _policy(root, folder, program, tools)
         if before is None:
-            changes += _ignored(folder)
+            changes += _ignore_state(folder)
     return [each for each in changes if each.before != each.after], found.notes
 
 
@@ -122,7 +122,7 @@ def _policy(root: Path, folder: Folder, program: str, tools: Sequence[ToolDescri
     return [FileChange(path, None, _POLICY.format(program=program, example=example))]
 
 
-def _ignored(folder: Folder) -> list[FileChange]:
+def _ignore_state(folder: Folder) -> list[FileChange]:
     """Return the change that keeps the state of a new workspace out of git."""
     before = _read(folder, _IGNORED)
     if _STATE in (before or "").split():

@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Object
+from deedbook.format.canonical import MAX_INTEGER
 from deedbook.format.lint import KEYWORDS
 from deedbook.format.schema import lint
 from deedbook_guard.agent_tools import ToolDescription
@@ -21,6 +22,9 @@ _IGNORED: Final = frozenset(
     {"title", "format", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$comment", "$id"}
 )
 """Keywords of schemas that are left out. The framework reads formats in its own way: it takes a date without a zone."""
+
+_HIGHEST: Final = ("maximum", "exclusiveMaximum")
+_LOWEST: Final = ("minimum", "exclusiveMinimum")
 
 
 @attrs.frozen
@@ -85,18 +89,28 @@ def hinted_effects(annotations: Mapping[str, Any]) -> str:
 
 
 def simplify_schema(schema: Any) -> Any:
-    """Return a JSON Schema without annotations, formats, and keywords that validators ignore."""
+    """Return a JSON Schema without annotations, formats, keywords that validators ignore, and bounds beyond 2^53-1.
+
+    No number that intake admits reaches such a bound.
+    """
     if not isinstance(schema, Mapping):
         return schema
     made: dict[str, Any] = {}
     for key, value in schema.items():
         shape = KEYWORDS.get(key)
-        if shape is None or key in _IGNORED:
+        if shape is None or key in _IGNORED or _is_beyond_numbers(key, value):
             continue
         made[key] = value
         for inside, part in list(shape.inside(value)) if shape.fits(value) else ():
             made[key] = _replace(made[key], inside, simplify_schema(part))
     return made
+
+
+def _is_beyond_numbers(key: str, value: Any) -> bool:
+    """Return whether a keyword of a schema is a bound that every number in JSON keeps."""
+    if type(value) not in (int, float):
+        return False
+    return (key in _HIGHEST and value > MAX_INTEGER) or (key in _LOWEST and value < -MAX_INTEGER)
 
 
 def _entries(tools: Iterable[ToolDescription], notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:

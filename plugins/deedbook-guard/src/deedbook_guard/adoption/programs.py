@@ -69,7 +69,7 @@ def import_program(target: str, folder: Path) -> Program:
     name, _, path = target.partition(":")
     if not name or not path:
         raise BindingError(fault("USAGE", f"{target!r} names no agent; write MODULE:AGENT, such as app:agent"))
-    with _noting() as found, _importing_from(folder):
+    with _note_programs() as found, _importing_from(folder):
         try:
             value: Any = _import(name, found)
             for part in path.removesuffix("()").split("."):
@@ -99,7 +99,7 @@ def _import(name: str, found: FoundProgram) -> ModuleType:
 
 
 @contextmanager
-def _noting() -> Iterator[FoundProgram]:
+def _note_programs() -> Iterator[FoundProgram]:
     found = FoundProgram()
     token = _FOUND.set(found)
     try:

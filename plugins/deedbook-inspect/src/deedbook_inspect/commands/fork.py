@@ -90,7 +90,7 @@ def _begin(kernel: "Kernel", parent: "ParentSession", fork: "Fork", principal: s
     who: Any = start.get("principal")
     name = who.get("id") if principal is None and isinstance(who, dict) else principal
     if not isinstance(name, str):
-        raise click.UsageError("the ledger does not say for whom the session was; name somebody with --as")
+        raise click.UsageError("the ledger does not say for whom the session was; name a principal with --as")
     acts = LOCAL if principal is None and name == LOCAL.id else kernel.principal(name, via=LOCAL.via)
     return kernel.session(str(start.get("purpose")), principal=acts, wait=wait, origin=fork.origin)
 

@@ -43,6 +43,7 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
     from deedbook_audit.upcasting.reader import read
     from deedbook_inspect.event_tree import subtree, transcript
     from deedbook_inspect.replaying.cycles import CycleFold
+    from deedbook_inspect.replaying.handovers import HandoverFold
 
     if out is not None and not html:
         raise click.UsageError("--out is for --html; write `deedbook replay SESSION --html --out FILE`")
@@ -60,7 +61,8 @@ def command(asked: GlobalOptions, session: str, html: bool, out: str | None, spa
         found = fold(SnapshotFold(types_in(place)), read(place)).as_json()
         cycles = [each.as_json() for each in fold(CycleFold(), read(place))]
         told = {"workflows": cycles} if cycles else {}
-        as_json({**found, **told, "verified": checked.sound, "verdict": checked.summary})
+        agents = fold(HandoverFold(), read(place))
+        as_json({**found, "agents": agents, **told, "verified": checked.sound, "verdict": checked.summary})
         return status
     say(plain(checked.summary))
     for line in transcript(subtree(read(place), span) if span else read(place), types_in(place)):

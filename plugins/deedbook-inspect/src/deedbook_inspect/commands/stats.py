@@ -10,6 +10,7 @@ import click
 from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, display_path, json_option
 from deedbook.cli.output import as_json, data_command, report_error, say, table
+from deedbook.format.terminal import short
 from deedbook_inspect.reading import UNSOUND, LedgerFile, Ledgers, describe_unread
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 SECTION: Final = "Record"
 
 EVERY = "all"
+_NAME: Final = 40
+"""How many characters of a name the tables show; ``--json`` has the whole names."""
 _LISTS: Final = (
     ("hooks", ("hook", "event"), "decisions"),
     ("policies", ("policy", "enforcement"), "decisions"),
@@ -33,7 +36,7 @@ _LISTS: Final = (
 @click.argument("sessions", nargs=-1, metavar="[SESSION…|all]", shell_complete=completing.sessions)
 @click.option("--since", metavar="TIME", help="Count from then on: a time, or how long ago, such as 24h or 7d.")
 @click.option("--until", metavar="TIME", help="Count what was before then.")
-@click.option("--prices", metavar="FILE", help="YAML with prices of models, for what nobody recorded the cost of.")
+@click.option("--prices", metavar="FILE", help="YAML with prices of models, for answers without a recorded cost.")
 @click.option("--prometheus", is_flag=True, help="Print the text format that Prometheus reads.")
 @json_option
 @click.pass_obj
@@ -181,7 +184,7 @@ def _print_figures(figures: Mapping[str, Any]) -> None:
 def _print_calls(rows: list[Mapping[str, Any]]) -> None:
     heads = ["ability", "kind", "calls", "outcomes", "denied", "p50 ms", "p90", "p99", "max"]
     _print_section("abilities", heads, (
-        [row["ability"], row["kind"], row["calls"], _format_counts(row["outcomes"]), row["denied"],
+        [row["ability"], row["kind"], row["calls"], row["outcomes"], row["denied"],
          *_format_times(row["latency_ms"])]
         for row in rows
     ))  # fmt: skip
@@ -212,7 +215,7 @@ def _print_section(name: str, heads: list[str], rows: Iterator[list[Any]]) -> No
 def _format_cell(value: Any) -> str:
     if isinstance(value, dict):
         return _format_counts(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else short(str(value), _NAME)
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:

@@ -19,6 +19,7 @@ SECTION: Final = "Record"
 @span_option
 @click.option("--max-depth", type=click.IntRange(0), metavar="N", help="Count what is more than N levels below a root.")
 @click.option("--no-payload", is_flag=True, help="Show only the types of events.")
+@click.option("--ids", is_flag=True, help="Show the span, the actor and the time of each event.")
 @json_option
 @click.pass_obj
 def command(
@@ -29,6 +30,7 @@ def command(
     max_depth: int | None,
     *,
     no_payload: bool,
+    ids: bool,
 ) -> int:
     """Show the causal tree of SESSION (an id, or a file), with its roots and orphans counted."""
     from deedbook.format.folds import fold
@@ -41,7 +43,7 @@ def command(
     if asked.json:
         as_json(tree.as_json())
     else:
-        for line in tree.lines(depth=max_depth, payloads=not no_payload):
+        for line in tree.lines(depth=max_depth, payloads=not no_payload, ids=ids):
             say(line)
     return report_torn_end(place)
 
@@ -50,5 +52,5 @@ def _find_ledger(asked: GlobalOptions, session: str | None, trace: str | None) -
     from deedbook_audit.commands.ledgers import session_file, session_of_trace
 
     if (session is None) == (trace is None):
-        raise click.UsageError("name one session: by SESSION, or by --trace ID")
+        raise click.UsageError("name one session: SESSION (last is the newest), or --trace ID")
     return session_file(asked.workspace, session) if session else session_of_trace(asked.workspace, str(trace))

@@ -83,11 +83,11 @@ class Recall:
         bound = ticket.bound
         made = self.past.take(bound.kind, bound.id, self._sealer.scrub(ticket.raw))
         if made is None:
-            return self._missed(ticket)
+            return self._report_missing(ticket)
         if bound.kind == "flow":
             return None
         if made.outcome is None:
-            return self._lost(ticket, made, bindings)
+            return self._settle_lost(ticket, made, bindings)
         try:
             outcome = self._recorded_outcome(made, made.outcome)
         except ValueMissing as problem:
@@ -109,7 +109,7 @@ class Recall:
             raise ValueMissing("its payload was taken out")
         return Outcome("result", said[member], late=said.get("late") is True, events=note)
 
-    def _lost(self, ticket: Ticket, made: RecordedCall, bindings: Bindings) -> Outcome | None:
+    def _settle_lost(self, ticket: Ticket, made: RecordedCall, bindings: Bindings) -> Outcome | None:
         """Decide about a call without a recorded outcome: one that may have had an effect is not repeated."""
         names = ticket.bound.id, *(each.name for each in self.past.nested_in(made))
         self.past.pass_over(made)
@@ -132,17 +132,17 @@ class Recall:
 
     # --- leaving the past ---------------------------------------------------------------------------------------------
 
-    def _missed(self, ticket: Ticket) -> Outcome | None:
+    def _report_missing(self, ticket: Ticket) -> Outcome | None:
         gone = next((made for made in self.past.due() if made.missing and made.name == ticket.bound.id), None)
         if gone is not None:
             return self._incomplete(gone, f"its arguments are not there any more ({gone.missing})")
-        return self._diverged(ticket)
+        return self._report_divergence(ticket)
 
     def _incomplete(self, made: RecordedCall, gone: str) -> Outcome | None:
         why = f"event {made.intent.seq} of session {self.past.parent.session} cannot be served: {gone}"
         return self._leave_at(made, fault("FORK_INCOMPLETE", why), [])
 
-    def _diverged(self, ticket: Ticket) -> Outcome | None:
+    def _report_divergence(self, ticket: Ticket) -> Outcome | None:
         """Report how a call differs from the nearest due one."""
         bound, parent = ticket.bound, self.past.parent.session
         due = list(self.past.due())

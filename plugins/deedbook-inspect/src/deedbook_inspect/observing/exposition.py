@@ -147,7 +147,7 @@ def _model_counters(state: Figures) -> Iterator[Metric]:
     )
     yield _build_counter(
         "deedbook_model_unpriced_answers_total",
-        "Answers of which nobody knows what they cost.",
+        "Answers whose cost is not known.",
         _MODEL,
         ((key, usage.unpriced) for key, usage in rows),
     )

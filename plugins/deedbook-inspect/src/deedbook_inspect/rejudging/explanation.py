@@ -9,14 +9,13 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from deedbook.charter.policies import PolicyNote
 from deedbook.contract import Call, Decision, Object
 from deedbook.format import canonical
 from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import BoundAbility
 from deedbook.policy.charter import lists_rules
-from deedbook.policy.fitting import facts_of, named_tags
+from deedbook.policy.fitting import PolicyNote, facts_of, named_tags
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Answers, BoundGate, allowing_policy, rule_of
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.kinds import DEFAULT_KINDS

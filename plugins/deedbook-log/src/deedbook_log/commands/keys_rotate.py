@@ -42,7 +42,7 @@ def command(asked: GlobalOptions, out: str | None, *, lost: bool) -> int:
         message(f"{previous}{fate}")
     message(
         f"the private key is in {display_path(rotation.place)}; "
-        "whoever can read it can sign checkpoints of this workspace"
+        "anyone who can read it can sign checkpoints of this workspace"
     )
     if not asked.json:
         file = Path(out).name if out else "log.pub"

@@ -49,22 +49,22 @@ def _check(site: Site, schemas: Schemas, told: Amendments, event: Event, patch: 
     """Refuse a patch that does not fit; return whether any changed value is sealed."""
     place = f"{LEDGER_FILE}#{event.seq}"
     if event.type.startswith(REFUSED):
-        raise _refused(f"{event.type} records a change of the ledger, and cannot be amended", place)
+        raise _refusal(f"{event.type} records a change of the ledger, and cannot be amended", place)
     if events.EXCISED_KEY in event.payload:
-        raise _refused("its payload was excised; there is nothing to amend", place)
+        raise _refusal("its payload was excised; there is nothing to amend", place)
     if not patch:
-        raise _refused("the patch is empty; give --set or --remove", place)
+        raise _refusal("the patch is empty; give --set or --remove", place)
     before = told.amended_payload(event)
     try:
         after = apply_patch(before, patch)
         raw = encode_payload(after)
         hidden = any(_is_hidden(before, event.payload, change["at"]) for change in patch)
     except InvalidPatch as problem:
-        raise _refused(str(problem), place) from None
+        raise _refusal(str(problem), place) from None
     kind = schema_of(event.type, after)
     faults = schemas.validator(kind).violations(after) if kind else ()
     if faults:
-        raise _refused(f"the result would be no valid {event.type}: {'; '.join(map(str, faults[:3]))}", place)
+        raise _refusal(f"the result would be no valid {event.type}: {'; '.join(map(str, faults[:3]))}", place)
     sealed, blobs = site.sealer()(event.type, raw)
     return hidden or (bool(blobs) and any(_differs(after, decode(sealed), change["at"]) for change in patch))
 
@@ -88,5 +88,5 @@ def _differs(after: Object, sealed: Object, pointer: str) -> bool:
         return False
 
 
-def _refused(why: str, place: str) -> LedgerError:
+def _refusal(why: str, place: str) -> LedgerError:
     return LedgerError(fault("AMEND_REFUSED", why, place=place))

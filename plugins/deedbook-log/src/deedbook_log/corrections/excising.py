@@ -71,4 +71,4 @@ def refuse_missing(state: Path) -> None:
 
 def renew_pages(workspace: Workspace, name: str) -> None:
     """Let features render again what they rendered from the ledger *name*; raises the first error."""
-    Features.installed().demand("pages_renewed", workspace=workspace, name=name)
+    Features.load().demand("pages_renewed", workspace=workspace, name=name)

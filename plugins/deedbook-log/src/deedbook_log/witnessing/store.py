@@ -83,7 +83,10 @@ class WitnessStore:
             found = os.fstat(file.fileno())
             if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
                 mode = stat.S_IMODE(found.st_mode)
-                _refuse(self.place / _KEY, f"has the mode {mode:04o}, or is somebody else's; expected 0600 and yours")
+                _refuse(
+                    self.place / _KEY,
+                    f"has the mode {mode:04o}, or is another user's; expected 0600 and your own",
+                )
             raw = file.read(4096)
         return WitnessSigner.parse(raw.decode(errors="replace").removesuffix("\n"))
 

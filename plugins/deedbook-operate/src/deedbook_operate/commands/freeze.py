@@ -1,4 +1,4 @@
-"""``deedbook freeze``: deny calls at once, or show what is frozen."""
+"""Deny calls at once, or show what is frozen."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,6 +8,7 @@ from deedbook.cli.common import GlobalOptions, json_option
 from deedbook.cli.output import as_json, data_command, message, say, table
 
 if TYPE_CHECKING:
+    from deedbook_operate.freezes import Freeze
     from deedbook_operate.freezing import FreezeReport, FreezeStatus
 
 SECTION: Final = "Do"
@@ -30,7 +31,7 @@ def command(
 ) -> int:
     """Deny calls at once, or show what is frozen.
 
-    A freeze covers every process on the workspace, until `deedbook thaw`. Calls that wait for a person are denied, too.
+    A freeze covers every process on the workspace, until `deedbook thaw`. Calls that wait for a person are also denied.
     Calls that began before are listed: they go on. Without a target, the command shows what is frozen.
     """
     from deedbook_operate.freezing import open_freezer
@@ -59,6 +60,13 @@ def print_state(status: "FreezeStatus", **more: Any) -> None:
     as_json({"schema_version": "v1", "freezes": freezes, "sound": not status.unsound, **more})
 
 
+def print_others(status: "FreezeStatus", but: "Freeze | None" = None) -> None:
+    """Print the freezes that are also in force."""
+    for each in status.freezes:
+        if each != but:
+            message(f"also in force: {each} ({each.id[:8]})")
+
+
 def _show(options: GlobalOptions, status: "FreezeStatus") -> int:
     if options.json:
         print_state(status)
@@ -80,6 +88,7 @@ def _report(options: GlobalOptions, report: "FreezeReport", status: "FreezeStatu
         print_state(status, frozen=report.freeze.as_json(), **lists)
         return 0
     message(f"{report.freeze} ({report.freeze.id[:8]})")
+    print_others(status, report.freeze)
     for each in report.not_covered:
         message(f"not covered, and goes on: {each}")
     for each in report.ended:

@@ -1,4 +1,4 @@
-"""``deedbook notify``: tell people what waits for them."""
+"""Tell people what waits for them."""
 
 from typing import TYPE_CHECKING, Any, Final
 

@@ -1,4 +1,4 @@
-"""``deedbook thaw``: lift freezes."""
+"""Lift freezes."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ import click
 from deedbook.cli.common import GlobalOptions, json_option
 from deedbook.cli.output import data_command, message
 
-from .freeze import as_option, print_state
+from .freeze import as_option, print_others, print_state
 
 SECTION: Final = "Do"
 
@@ -37,4 +37,5 @@ def command(options: GlobalOptions, freeze: str, principal: str | None) -> int:
         message(f"lifted: {each} ({each.id[:8]})")
     if not lifted:
         message("nothing was frozen")
+    print_others(status)
     return 0

@@ -140,7 +140,7 @@ class Outbox:
     def _choose(
         self, folder: Folder, events: Sequence[Event], *, is_first: bool
     ) -> tuple[Sequence[Event], Sequence[Event]]:
-        """Return the requests that nobody has answered, and the changes of freezes; at *first* what is so now."""
+        """Return the requests without an answer, and the changes of freezes; at *first* what is so now."""
         asked = [each for each in events if each.type == _REQUESTED]
         freezes = [each for each in events if each.type in _FREEZES]
         if is_first:

@@ -1,4 +1,4 @@
-"""The command ``pack``: lint, test, build, diff, list."""
+"""Check, test, build, compare and list packs."""
 
 from contextlib import ExitStack
 from pathlib import Path

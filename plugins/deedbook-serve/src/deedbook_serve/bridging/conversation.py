@@ -54,8 +54,8 @@ class Conversation:
             "before": self._before,
             "dialogue": self._dialogue,
             "after": self._after,
-            "failed": self._failed,
-            "refused": self._refused,
+            "failed": self._record_failure,
+            "refused": self._record_refusal,
             "stop": self._stop,
             "compact": self._compact,
             "settings": self._changed_settings,
@@ -206,13 +206,13 @@ class Conversation:
             )
         return self._close(hook_event, Outcome("result", hook_event.result))
 
-    def _failed(self, hook_event: HookEvent) -> Answer:
+    def _record_failure(self, hook_event: HookEvent) -> Answer:
         what = hook_event.error or "the agent says no more"
         if hook_event.interrupted:
             return self._close(hook_event, Outcome("cancelled", error=fault("CANCELLED", recordable(what, _MAX_TEXT))))
         return self._close(hook_event, Outcome("failed", error=fault("AGENT_TOOL_FAILED", recordable(what, _MAX_TEXT))))
 
-    def _refused(self, hook_event: HookEvent) -> Answer:
+    def _record_refusal(self, hook_event: HookEvent) -> Answer:
         reason = hook_event.input.get("reason")
         why = recordable(
             f"{self._agent.title} refused it by itself: {reason if isinstance(reason, str) else ''}", _MAX_TEXT

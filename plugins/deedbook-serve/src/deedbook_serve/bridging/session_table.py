@@ -111,7 +111,7 @@ class AgentSessionTable:
                 return self._deny(agent, known_agent, hook_event, conversation)
             rendered = render_answer(known_agent, hook_event, conversation.answer(hook_event))
             if rendered.lost:
-                self._undelivered(conversation, hook_event, rendered)
+                self._record_undelivered(conversation, hook_event, rendered)
             return rendered.reply
         finally:
             self._release_slot(key, slot, ended=hook_event.moment == "end")
@@ -124,7 +124,7 @@ class AgentSessionTable:
             write(self._kernel.ledger, "bridge.undelivered", payload)
         return rendered.reply
 
-    def _undelivered(self, conversation: Conversation, hook_event: HookEvent, rendered: RenderedAnswer) -> None:
+    def _record_undelivered(self, conversation: Conversation, hook_event: HookEvent, rendered: RenderedAnswer) -> None:
         """Record undelivered parts of an answer before the agent goes on; undo the answer if that fails."""
         try:
             conversation.record_undelivered(hook_event, rendered)

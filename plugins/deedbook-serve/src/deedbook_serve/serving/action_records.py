@@ -4,11 +4,14 @@ A request whose answer was lost is answered from these records, so that nothing 
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
 
 from deedbook.contract import Event
+from deedbook.format.errors import LedgerError, Ok
+from deedbook_serve.tasks.run_results import read_context, refers_to
 
 RECEIVED: Final = "action.received"
 DONE: Final = "action.done"
@@ -49,6 +52,7 @@ def read_actions(events: Iterable[Event], request: str) -> dict[str, ActionRecor
     found: dict[str, ActionRecord] = {}
     above: dict[str, ActionRecord] = {}
     calls: dict[str, ActionRecord] = {}
+    below: dict[str, list[Event]] = {}
     for event in events:
         if event.type == RECEIVED and event.payload["request"] == request:
             action = ActionRecord(event.payload["id"], event.payload["digest"], event.span)
@@ -57,7 +61,20 @@ def read_actions(events: Iterable[Event], request: str) -> dict[str, ActionRecor
             _apply_event(above[event.parent], event, above, calls)
         elif event.parent in calls:
             _apply_outcome(calls[event.parent], event)
+            below.setdefault(event.parent or "", []).append(event)
+    for span, action in calls.items():
+        if refers_to(action.result, span):
+            action.result = _read_reply(below[span], span) or action.result
     return found
+
+
+def _read_reply(events: Iterable[Event], span: str) -> Any:
+    """Return the outcome of a run that completed; ``None`` for another, and where its record cannot be read."""
+    with suppress(LedgerError):
+        context = read_context(events, span)
+        outcome = context.outcome() if context else None
+        return outcome.value if isinstance(outcome, Ok) else None
+    return None
 
 
 def _apply_event(

@@ -279,7 +279,7 @@ def _rebuild_outcome(step: Step, act: ActionRecord, find: Callable[[str], Task |
     if act.outcome is None:
         why = "it was begun, and the process ended before its end was recorded; the session's ledger has what is known"
         if step.name == "RUN_TASK":
-            why += "; RUN_TASK of the task tells more, and where nobody knows, a person says: deedbook tasks decide"
+            why += "; RUN_TASK of the task tells more; a person decides the rest: deedbook tasks decide"
         return {**describe_failure(fault("OUTCOME_UNKNOWN", why)), **get_signals(act.signals)}
     result: dict[str, Any] = {"status": act.outcome["status"], **get_signals(act.signals)}
     if "task" in act.outcome:

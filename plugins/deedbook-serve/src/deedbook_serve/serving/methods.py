@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from deedbook.contract import Object, Principal
+from deedbook.contract import Failed, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, Err, LedgerError, Result, fault
 from deedbook.format.events import new_id
 from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
+from deedbook_serve.archive import SessionArchive
+from deedbook_serve.prompt_context import RECORD
 
 from .action_records import read_actions
 from .actions import (
@@ -21,7 +23,6 @@ from .actions import (
     rebuild_outcomes,
     record_refusal,
 )
-from .archive import SessionArchive
 from .batches import Step, order_actions
 from .session_table import OpenSession, SessionTable
 from .streams import LineTooLongError, Stream
@@ -146,6 +147,7 @@ class RuntimeService:
     def _submit(self, peer: Peer, params: Mapping[str, Any]) -> Object:
         open_session = self._find_session(peer, params)
         with self._sessions.use(open_session, peer):
+            record_context(open_session, params.get("context"))
             submitted = _unwrap(open_session.session.submit(params["prompt"]))
         return {"prompt": submitted.prompt, "signals": dict(submitted.signals)}
 
@@ -218,6 +220,18 @@ class RuntimeService:
             "connections": self._count_connections(),
         }
         return {"ok": True, "pid": os.getpid(), **counts}
+
+
+def record_context(open_session: OpenSession, context: Object | None) -> None:
+    """Record the *context* of a prompt, or that a prompt after one with a context has none."""
+    if context is None and not open_session.has_context:
+        return
+    try:
+        open_session.session.record(RECORD, {"context": context or {}})
+    except Failed as failure:
+        why = f"{failure}; a context needs features: {{prompts: {{}}}} in .system/deedbook.yaml"
+        raise DeedbookError(fault(failure.code, why)) from None
+    open_session.has_context = context is not None
 
 
 def _unwrap(result: Result[Any]) -> Any:

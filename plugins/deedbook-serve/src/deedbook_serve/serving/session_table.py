@@ -34,7 +34,8 @@ class OpenSession:
     """One open session: its *owner*, and the connections that use it (*users*).
 
     A thread holds *lock* while it works in the session; *idle_since* is when the last user left, 0 while there is one.
-    *requests* are the idempotency keys so far, *refusals* the number of refused requests.
+    *requests* are the idempotency keys so far, *refusals* the number of refused requests. *has_context*: the last
+    prompt came with a context.
     """
 
     session: Session
@@ -45,6 +46,7 @@ class OpenSession:
     idle_since: float = 0.0
     requests: set[str] = attrs.field(factory=set)
     refusals: int = 0
+    has_context: bool = False
 
     def count_refusal(self) -> bool:
         """Count a refusal; return whether to record it: refused requests do not grow a ledger without bound."""

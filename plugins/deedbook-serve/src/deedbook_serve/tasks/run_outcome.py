@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from deedbook.contract import Event, Object
-from deedbook.format.errors import DeedbookError
+from deedbook.format.errors import DeedbookError, Err
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.format.sealed import open_values
 from deedbook.policy.bound import BoundAbility
+from deedbook_serve.archive import SessionArchive
+
+from .run_results import read_context, refers_to
 
 _RESULTS: Final = {
     "tool.result": "result",
@@ -132,7 +135,19 @@ def _read_outcome(place: Path, events: list[Event], intent: Event, bound: BoundA
         value = reviewed.payload["output"]
     try:
         with Folder.at(place) as folder:
-            return RunOutcome("succeeded", call, known=True, result=open_values(folder, value))
+            return _conclude(place, intent.span, call, open_values(folder, value))
     except (DeedbookError, OSError):
         why = f"the result stood in session {place.name} and was erased"
         return RunOutcome("succeeded", call, code="TASK_INCOMPLETE", message=why)
+
+
+def _conclude(place: Path, span: str, call: str, value: Any) -> RunOutcome:
+    """Return the outcome of a call with the result *value*; it failed if its run did not complete."""
+    if refers_to(value, span):
+        with Folder.at(place.parents[1]) as state:
+            context = read_context(SessionArchive(state).read_events(place.name), span)
+        ended = context.outcome() if context else None
+        if isinstance(ended, Err):
+            error = ended.error
+            return RunOutcome("failed", call, known=True, result=value, code=error.code, message=error.message)
+    return RunOutcome("succeeded", call, known=True, result=value)

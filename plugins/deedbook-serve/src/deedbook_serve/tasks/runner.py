@@ -20,11 +20,12 @@ from deedbook.sessions.session import Session
 from .book import KEY, RUNNABLE, TASK_ID, TaskBook, TaskRecord
 from .preflights import Preflights, Unavailable
 from .run_recovery import RunRecovery
+from .run_results import conclude, conclude_recorded
 from .task_log import TaskLog, get_state_folder
 from .task_runs import DECIDE, RunResult, TaskRuns
 from .views import Task, build_view
 
-__all__ = ["Created", "RunResult", "Task", "Tasks"]
+__all__ = ["Created", "RunResult", "Task", "TaskSpec", "Tasks"]
 
 T = TypeVar("T")
 
@@ -41,6 +42,15 @@ class TaskHost(Protocol):
         """The identity of the process in the workspace ledger."""
 
 
+@attrs.frozen
+class TaskSpec:
+    """A task that does not exist yet: one use of *ability* with *args*; see `Tasks.create`."""
+
+    ability: str
+    args: Json = attrs.field(factory=dict)
+    idempotency_key: str | None = None
+
+
 @attrs.frozen(kw_only=True)
 class Created:
     """The outcome of creating a task: the *task*, or why it is *unavailable*, and the signals of hooks.
@@ -53,6 +63,11 @@ class Created:
     unavailable: DomainError | None = None
     signals: Object = attrs.field(factory=dict)
     fresh: bool = True
+
+    @property
+    def id(self) -> str:
+        """The id of the task; an unavailable one has none."""
+        return self.task.id if self.task else ""
 
 
 class _KeyTaken(Exception):  # noqa: N818 - it names what happened
@@ -87,13 +102,19 @@ class Tasks:
         """
         return self._create_safely(lambda: self._create(ability, args, idempotency_key))
 
-    def run(self, task: str) -> Result[RunResult]:
+    def run(self, task: str | TaskSpec) -> Result[RunResult]:
         """Run a task through the door, under its charter; a task that has succeeded does not run again.
 
+        The task of a `TaskSpec` is created first; if it is unavailable, that is the error, and nothing runs.
         ``TASK_CHARTER_CHANGED`` if another charter is in force, until the task is updated. ``TASK_UNKNOWN``: the task
         ran, and neither the record nor its handler knows the outcome; a person has to `decide`.
         """
-        return self._safely(lambda: self._run(task), changes=True)
+        if not isinstance(task, TaskSpec):
+            return self._safely(lambda: self._run(task), changes=True)
+        created = self.create(task.ability, task.args, idempotency_key=task.idempotency_key)
+        if isinstance(created, Err):
+            return created
+        return Err(created.value.unavailable) if created.value.unavailable else self.run(created.value.id)
 
     def get(self, task: str) -> Result[Task]:
         """Return a task of this principal in its current state."""
@@ -208,7 +229,8 @@ class Tasks:
             return Ok(RunResult(result=None, task=task.id, recorded=True))
         if "code" in payload:
             return Err(fault(payload["code"], payload.get("message", "")))
-        return Ok(RunResult(result=payload.get("result"), task=task.id, recorded=True))
+        outcome = conclude_recorded(self.book.state, payload.get("call"), payload.get("result"))
+        return outcome if isinstance(outcome, Err) else Ok(RunResult(result=outcome.value, task=task.id, recorded=True))
 
     def _run_direct(self, ability: str, args: Json, key: str | None) -> Result[RunResult]:
         if key is None:
@@ -235,6 +257,7 @@ class Tasks:
             return before
         signals = before.value.signals
         result = session.door.perform(before.value)
+        result = result if isinstance(result, Err) else conclude(session, result.value)
         if isinstance(result, Err):
             return Err(result.error, {"signals": signals})
         return Ok(RunResult(result=result.value, signals=signals))

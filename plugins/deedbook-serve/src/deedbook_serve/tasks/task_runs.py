@@ -17,6 +17,7 @@ from deedbook.sessions.session import Session
 
 from .book import TaskRecord
 from .run_outcome import RunOutcome
+from .run_results import conclude
 from .task_log import TaskLog
 
 _RETRYABLE: Final = frozenset({"LEDGER_BROKEN", "LEDGER_LOCKED", "SESSION_ENDED", "CANCELLED"})
@@ -67,6 +68,7 @@ class TaskRuns:
     def _perform(self, task: TaskRecord, ability: str, args: Json, span: str) -> Result[RunResult]:
         started, door = time.perf_counter(), self._session.door
         ticket: Ticket | None = None
+        given: Json = _NONE
         result: Result[Json] = Err(fault("CANCELLED", f"{ability} was cancelled before it began"))
         try:
             before = door.before(self._session.caller, ability, args, span)
@@ -76,11 +78,13 @@ class TaskRuns:
                 ticket = before.value
                 result = Err(fault("CANCELLED", f"{ability} was cancelled"))
                 result = _perform_call(door, ticket)
+                if isinstance(result, Ok):
+                    given, result = result.value, conclude(self._session, result.value)
         except BaseException:
             with suppress(DeedbookError):
-                self._record_end(task, ticket, result, span, time.perf_counter() - started)
+                self._record_end(task, ticket, result, given, span, time.perf_counter() - started)
             raise
-        self._record_end(task, ticket, result, span, time.perf_counter() - started)
+        self._record_end(task, ticket, result, given, span, time.perf_counter() - started)
         if isinstance(result, Err):
             error = result.error
             if ticket and _get_state(ticket) == "unknown":
@@ -96,10 +100,12 @@ class TaskRuns:
         self._write_end(task, ended, self._session.cause, 0.0, outcome.source, result_value=result_value)
 
     def _record_end(
-        self, task: TaskRecord, ticket: Ticket | None, result: Result[Json], span: str, seconds: float
+        self, task: TaskRecord, ticket: Ticket | None, result: Result[Json], given: Json, span: str, seconds: float
     ) -> None:
         ended = _describe_end(ticket, result)
-        self._write_end(task, ended, span, seconds, "run", result_value=ended.pop("result", _NONE))
+        if isinstance(result, Err) and given is not _NONE:
+            ended["state"] = "failed"  # the call gave a result: the context of a run that did not complete
+        self._write_end(task, ended, span, seconds, "run", result_value=given)
 
     def _write_end(
         self, task: TaskRecord, ended: Object, cause: str, seconds: float, source: str, *, result_value: Json
@@ -129,7 +135,7 @@ def _describe_end(ticket: Ticket | None, result: Result[Json]) -> dict[str, Any]
     """Return the state of a task after a call: from what was recorded, not from what its caller got."""
     if isinstance(result, Ok):
         assert ticket
-        return {"state": "succeeded", "call": ticket.idempotency_key, "result": result.value}
+        return {"state": "succeeded", "call": ticket.idempotency_key}
     payload = _describe_error(result.error)
     if ticket is None:
         return {**payload, **_describe_refusal(result)}

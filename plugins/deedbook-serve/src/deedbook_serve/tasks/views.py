@@ -5,17 +5,20 @@ from typing import Any
 import attrs
 
 from deedbook.contract import Json, Object
+from deedbook.format.errors import Ok
 
 from .book import State, TaskBook, TaskRecord
+from .run_results import conclude_recorded
 
 
 @attrs.frozen(kw_only=True)
 class Task:
     """One task: a use of *ability* with *args*, bound to the *charter* of that digest, created by *principal*.
 
-    *result* is the result of its run; *code* and *message* say why its last run has none. *approval* is the request
-    that a person has to answer first, *decided* a person's decision about a run whose outcome was lost: ``happened`` or
-    ``did_not``. *direct*: it is the record of a direct run. Times are those of the ledger.
+    *result* is the result of its run, and for an opened view the reply of a flow that keeps a context. *code* and
+    *message* say why its last run has none. *approval* is the request that a person has to answer first, *decided* a
+    person's decision about a run whose outcome was lost: ``happened`` or ``did_not``. *direct*: it is the record of a
+    direct run. Times are those of the ledger.
     """
 
     id: str
@@ -49,12 +52,16 @@ def build_view(book: TaskBook, task: TaskRecord, *, opened: bool = False) -> Tas
     bound = _read_payload(book, task, "task.created", "task.updated", opened=opened)
     mark = task.last("task.started", "task.ended", "task.decided", "task.updated")
     ended = _read_payload(book, task, "task.ended", opened=opened) if mark and mark.type == "task.ended" else {}
+    result = ended.get("result")
+    if opened and "code" not in ended:
+        outcome = conclude_recorded(book.state, ended.get("call"), result)
+        result = outcome.value if isinstance(outcome, Ok) else result
     decision = book.read_event(mark).payload if mark and mark.type == "task.decided" else {}
     state = book.get_state(task)
     return Task(
         id=task.id, ability=task.ability, state=state, principal=task.owner[0], on_behalf_of=task.owner[1],
         charter=task.charter, created=task.created, latest=task.latest, runs=task.runs, args=bound["args"],
-        key=task.key, direct=task.direct, result=ended.get("result"), code=ended.get("code"),
+        key=task.key, direct=task.direct, result=result, code=ended.get("code"),
         message=ended.get("message"), approval=task.approvals[-1] if state == "waiting" and task.approvals else None,
         decided=decision.get("answer"),
     )  # fmt: skip

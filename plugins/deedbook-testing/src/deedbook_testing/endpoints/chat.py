@@ -63,14 +63,16 @@ class OllamaChat(Protocol):
         said = {"role": "assistant", "content": text, **({"tool_calls": _calls(calls)} if calls else {})}
         return self._line(said, finish or "stop", self.usage(9, 12) if usage is None else usage)
 
-    def events(self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "") -> list[bytes]:
+    def events(
+        self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "", usage: Any = None
+    ) -> list[bytes]:
         """Return the lines of a stream, with a thought before them."""
         made = [self._line({"role": "assistant", "content": "", "thinking": "Hm."}, None, {})]
         made += [self._line({"role": "assistant", "content": text}, None, {}) for text in texts]
         made += [
             self._line({"role": "assistant", "content": "", "tool_calls": _calls([call])}, None, {}) for call in calls
         ]
-        made.append(self._line({"role": "assistant", "content": ""}, finish or "stop", self.usage(9, 12)))
+        made.append(self._line({"role": "assistant", "content": ""}, finish or "stop", usage or self.usage(9, 12)))
         return [json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in made]
 
     def error(self, message: str, status: int) -> Any:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
+from .protocol import Call, Protocol, ReceivedRequest, image_in, sse, written
 
 
 class ChatCompletions(Protocol):
@@ -63,7 +63,9 @@ class ChatCompletions(Protocol):
         head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1741569952, "model": "model-2026"}
         return {**head, "choices": [choice], "usage": self.usage(9, 12) if usage is None else usage}
 
-    def events(self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "") -> list[bytes]:
+    def events(
+        self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "", usage: Any = None
+    ) -> list[bytes]:
         """Return the events of a stream."""
         deltas: list[Any] = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
         for number, call in enumerate(calls):
@@ -74,7 +76,7 @@ class ChatCompletions(Protocol):
             deltas += [{"tool_calls": [each]} for each in (begin, *pieces)]
         made = [_chunk([{"index": 0, "delta": delta, "finish_reason": None}]) for delta in deltas]
         made.append(_chunk([{"index": 0, "delta": {}, "finish_reason": finish or _end(calls)}]))
-        made.append({**_chunk([]), "usage": self.usage(9, 12)})
+        made.append({**_chunk([]), "usage": usage or self.usage(9, 12)})
         return [*map(sse, made), b"data: [DONE]\n\n"]
 
     def error(self, message: str, status: int) -> Any:
@@ -102,7 +104,7 @@ def _end(calls: Sequence[Call]) -> str:
 
 
 def _call(number: int, call: Call) -> dict[str, Any]:
-    return {"id": f"call_{number}", "type": "function", "function": {"name": call[0], "arguments": json.dumps(call[1])}}
+    return {"id": f"call_{number}", "type": "function", "function": {"name": call[0], "arguments": written(call[1])}}
 
 
 def _chunk(choices: Sequence[Any]) -> dict[str, Any]:

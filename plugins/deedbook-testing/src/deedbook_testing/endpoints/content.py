@@ -84,12 +84,14 @@ class GenerateContent(Protocol):
         parts = [*([{"text": text}] if text else []), *map(_part, range(len(calls)), calls)]
         return self._answer(parts, finish or "STOP", self.usage(9, 12) if usage is None else usage)
 
-    def events(self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "") -> list[bytes]:
+    def events(
+        self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "", usage: Any = None
+    ) -> list[bytes]:
         """Return the events of a stream, with a thought before them."""
         made = [self._answer([{"text": "Hm.", "thought": True}], None, self.usage(9, 1))]
         made += [self._answer([{"text": text}], None, self.usage(9, 5)) for text in texts]
         made += [self._answer([_part(*each)], None, self.usage(9, 5)) for each in enumerate(calls)]
-        made.append(self._answer([{"text": ""}], finish or "STOP", self.usage(9, 12)))
+        made.append(self._answer([{"text": ""}], finish or "STOP", usage or self.usage(9, 12)))
         return [sse(each) for each in made]
 
     def error(self, message: str, status: int) -> Any:

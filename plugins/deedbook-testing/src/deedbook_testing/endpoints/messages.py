@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
+from .protocol import Call, Protocol, ReceivedRequest, image_in, sse, written
 
 
 class Messages(Protocol):
@@ -76,9 +76,12 @@ class Messages(Protocol):
             "usage": self.usage(9, 12) if usage is None else usage,
         }
 
-    def events(self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "") -> list[bytes]:
+    def events(
+        self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "", usage: Any = None
+    ) -> list[bytes]:
         """Return the events of a stream, with a ping and a thought among them."""
-        head = {**self._head(None), "content": [], "usage": self.usage(9, 1)}
+        told = usage or self.usage(9, 12)
+        head = {**self._head(None), "content": [], "usage": {**told, "output_tokens": 1}}
         made = [("message_start", {"message": head}), ("ping", {})]
         made += _block(
             0,
@@ -88,13 +91,12 @@ class Messages(Protocol):
         pieces = [("text_delta", "text", text) for text in texts]
         made += _block(1, {"type": "text", "text": ""}, pieces) if pieces else []
         for number, call in enumerate(calls):
-            raw = json.dumps(call[1])
+            raw = written(call[1])
             parts = [("input_json_delta", "partial_json", part) for part in ("", raw[:5], raw[5:])]
             made += _block(2 + number, {**_use(number, call), "input": {}}, parts)
         end = finish or ("tool_use" if calls else "end_turn")
-        made.append(
-            ("message_delta", {"delta": {"stop_reason": end, "stop_sequence": None}, "usage": {"output_tokens": 12}})
-        )
+        counts = {"output_tokens": told["output_tokens"]}
+        made.append(("message_delta", {"delta": {"stop_reason": end, "stop_sequence": None}, "usage": counts}))
         made.append(("message_stop", {}))
         return [sse({"type": name, **data}, name) for name, data in made]
 

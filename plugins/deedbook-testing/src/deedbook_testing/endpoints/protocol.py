@@ -14,8 +14,8 @@ import jsonschema_rs
 
 from .server import Action, document, stream
 
-Call = tuple[str, Mapping[str, Any]]
-"""A tool and its arguments."""
+Call = tuple[str, Any]
+"""A tool and its arguments; a text stands for arguments as the model wrote them, which may be no JSON."""
 _IMAGES = {b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
 
 
@@ -83,7 +83,9 @@ class Protocol(ABC):
         """Return the document of an answer. *finish* is the vendor's word; *usage* replaces 9 tokens in, 12 out."""
 
     @abstractmethod
-    def events(self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "") -> list[bytes]:
+    def events(
+        self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "", usage: Any = None
+    ) -> list[bytes]:
         """Return the events of a stream that gives *texts* and then *calls*; the last one ends the answer."""
 
     @abstractmethod
@@ -109,6 +111,11 @@ class Protocol(ABC):
     def refusal(self, message: str, status: int, headers: Mapping[str, str] | None = None) -> Action:
         """Return the action that refuses a request."""
         return document(self.error(message, status), status=status, headers=headers)
+
+
+def written(args: Any) -> str:
+    """Return a call's arguments as the text that the model wrote."""
+    return args if isinstance(args, str) else json.dumps(args)
 
 
 def received_image(data: str) -> tuple[str, str, str]:

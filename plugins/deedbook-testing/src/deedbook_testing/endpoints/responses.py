@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
+from .protocol import Call, Protocol, ReceivedRequest, image_in, sse, written
 
 
 class Responses(Protocol):
@@ -69,9 +69,11 @@ class Responses(Protocol):
             "usage": self.usage(9, 12) if usage is None else usage,
         }
 
-    def events(self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "") -> list[bytes]:
+    def events(
+        self, texts: Sequence[str], calls: Sequence[Call] = (), *, finish: str = "", usage: Any = None
+    ) -> list[bytes]:
         """Return the events of a stream; the last one holds the whole response."""
-        whole = self.message("".join(texts), calls, finish=finish)
+        whole = self.message("".join(texts), calls, finish=finish, usage=usage)
         begun = {**whole, "status": "in_progress", "output": [], "usage": None}
         made: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
         made += [
@@ -85,7 +87,7 @@ class Responses(Protocol):
             for text in texts
         ]
         for number, call in enumerate(calls):
-            delta = json.dumps(call[1])
+            delta = written(call[1])
             made.append({"type": "response.function_call_arguments.delta", "output_index": 2 + number, "delta": delta})
         made += [{"type": "response.output_item.done", "output_index": 0, "item": item} for item in whole["output"]]
         made.append({"type": f"response.{whole['status']}", "response": whole})
@@ -114,4 +116,4 @@ def _said(item: Any) -> list[tuple[Any, ...]]:
 
 def _call(number: int, call: Call) -> dict[str, Any]:
     head = {"type": "function_call", "id": f"fc{number}", "call_id": f"call_{number}", "status": "completed"}
-    return {**head, "name": call[0], "arguments": json.dumps(call[1])}
+    return {**head, "name": call[0], "arguments": written(call[1])}

@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 FOREVER: Final = 30.0
 """Seconds after which a request that hangs is given up."""
@@ -17,7 +17,8 @@ Faults: TypeAlias = Callable[[str, Mapping[str, str], Any], Iterable[str]]
 class Endpoint:
     """One server on the loopback. *script* holds what it does next; *always* decides by the body instead.
 
-    What *faults* finds in a request is kept and answered with 400, as the published protocol would.
+    What *faults* finds in a request is kept and answered with 400, as the published protocol would. At the end of a
+    ``with`` statement the server closes, and a kept fault is an `AssertionError`.
     """
 
     def __init__(self, faults: Faults | None = None) -> None:
@@ -59,6 +60,13 @@ class Endpoint:
         if self.always is not None:
             return self.always(body)
         return self.script.popleft() if self.script else document({"error": "the script is over"}, status=500)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+        assert kind is not None or self.found == []
 
     def close(self) -> None:
         """Stop it."""
@@ -125,6 +133,11 @@ def cut_short(handler: Handler) -> None:
     """Promise more than is sent, and close."""
     handler.begin(200, {"content-type": "application/json", "content-length": "1000"})
     handler.wfile.write(b'{"id": "cut')
+    handler.close_connection = True
+
+
+def hang_up(handler: Handler) -> None:
+    """Close the connection without a word."""
     handler.close_connection = True
 
 

@@ -93,7 +93,7 @@ def refresh(options: GlobalOptions, names: tuple[str, ...], *, yes: bool) -> int
 def remove(options: GlobalOptions, name: str, *, yes: bool) -> int:
     """Take a server out of deedbook.yaml, with what it listed; its abilities are gone."""
     from deedbook.format.files import Folder
-    from deedbook_tool_mcp.edits import remove_entry
+    from deedbook_author.yaml_edits import remove_member
     from deedbook_tool_mcp.servers import listing_path
 
     workspace = survey(options.workspace)
@@ -102,7 +102,7 @@ def remove(options: GlobalOptions, name: str, *, yes: bool) -> int:
         return 1
     with Folder.at(workspace.root) as root:
         edit = _SettingsEdit(root)
-        edit.write_settings(lambda text: remove_entry(text, _YAML_SECTION, name, edit.path))
+        edit.write_settings(lambda text: remove_member(text, (_YAML_SECTION,), name, edit.path))
         if root.exists(listing_path(name)):
             root.remove(listing_path(name))
     message(f"{name} is no server of this workspace any more")
@@ -226,7 +226,7 @@ def _require_declared_server(workspace: "Workspace", name: str) -> "ServerSource
 
 
 def _format_tool_count(server: "ServerSource") -> str:
-    return f"{len(server.offers)} tools" if server.listing else "nobody has looked"
+    return f"{len(server.offers)} tools" if server.listing else "not listed yet"
 
 
 def _describe_ability(workspace: "Workspace", server: "ServerSource", name: str) -> dict[str, Any]:
@@ -267,12 +267,12 @@ class _SettingsEdit:
         from deedbook.format.errors import SourceError
         from deedbook.format.schema import Schemas, data_folder
         from deedbook.workspace.trees import SourceReader, SourceTree
-        from deedbook_tool_mcp.edits import add_entry
+        from deedbook_author.yaml_edits import add_member
         from deedbook_tool_mcp.servers import Servers
 
         reading = SourceReader(Schemas.load(data_folder("schemas")))
         tree = SourceTree(self._root, ".system")
-        text = add_entry(self._raw.decode(), _YAML_SECTION, name, body, self.path)
+        text = add_member(self._raw.decode(), (_YAML_SECTION,), name, dict(body), self.path)
         document = reading.parse_checked(tree, self.path, text.encode(), "deedbook_v1")
         value: Any = document.value if document else {}
         servers = Servers(reading, tree, document).read(
@@ -288,7 +288,7 @@ class _SettingsEdit:
         """Write the listing and the entry; take both back if the workspace has a fault because of them."""
         from deedbook.format.errors import SourceError, raise_all
         from deedbook.workspace.workspace import survey_workspace
-        from deedbook_tool_mcp.edits import add_entry
+        from deedbook_author.yaml_edits import add_member
         from deedbook_tool_mcp.server_listing import write_listing
         from deedbook_tool_mcp.servers import declared_servers, listing_path
 
@@ -296,7 +296,7 @@ class _SettingsEdit:
         write_listing(self._root, listing)
         written = ""
         try:
-            written = self.write_settings(lambda text: add_entry(text, _YAML_SECTION, name, body, self.path))
+            written = self.write_settings(lambda text: add_member(text, (_YAML_SECTION,), name, dict(body), self.path))
             found, faults = survey_workspace(workspace.root)
             old = {error.message for error in before}
             raise_all(SourceError, (error for error in faults if error.message not in old))

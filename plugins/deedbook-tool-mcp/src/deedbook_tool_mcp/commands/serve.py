@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from deedbook.cli.common import announce
+
 if TYPE_CHECKING:
     from deedbook import Kernel
 
@@ -48,12 +50,7 @@ def command(
         raise click.UsageError("--token and --allow-host go with --http")
     source, sink = _take_stdio() if http is None else (None, None)  # before plugins, which may print
     with open_kernel(options.workspace, profile=profile) as kernel:
-        changes = kernel.active_charter.changes
-        for why in kernel.active_charter.charter.set_aside:
-            click.echo(f"skill set aside: {why}", err=True)
-        for way, texts in (("looser", changes.looser), ("tighter", changes.tighter)):
-            for text in texts if kernel.active_charter.previous else ():
-                click.echo(f"charter {way}: {text}", err=True)
+        announce(kernel.active_charter)
         if upstream:
             _check_upstream(upstream, kernel)
         from deedbook_tool_mcp.serving.sessions import ConnectionSessions

@@ -73,11 +73,13 @@ class CallService:
 async def _call(
     session: Session, running_call: RunningCall, args: Json, patience: float, peer: GatewayPeer | None
 ) -> Result[Json]:
-    """Make the call, on the worker's thread."""
+    """Make the call, on the worker's thread; the result of a flow that keeps a context is the outcome of that."""
     CURRENT.set(running_call)
     PEER.set(peer)
     try:
-        return await session.acall(running_call.ability, args, wait=patience)
+        result = await session.acall(running_call.ability, args, wait=patience)
+        context = None if isinstance(result, Err) else session.find_context(result.value)
+        return result if context is None else context.outcome()
     except DeedbookError as problem:
         return Err(problem.error)
 

@@ -223,7 +223,7 @@ def _listen(address: HttpAddress) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address.host, address.port))
-        listener.listen()  # before the address is printed, so that nobody is refused until the server runs
+        listener.listen()  # before the address is printed, so that no client is refused while the server starts
     except OSError as problem:
         listener.close()
         why = f"--http {address.host}:{address.port}: {problem.strerror or problem}"

@@ -12,7 +12,6 @@ from deedbook import Object
 
 KEY: Final = "approval"
 """The name of the one question that a call may come back with."""
-Contact: type = Literal["question", "round", "none"]  # type: ignore[assignment]
 
 
 def choose_contact(version: str, capabilities: ClientCapabilities | None) -> Literal["question", "round", "none"]:
@@ -31,7 +30,7 @@ def describe_request(request: Object) -> str:
     identity = request["approval"]
     return (
         f"{request['name']} waits for an approver: {request['reason']}. "
-        f"Somebody with the role approver runs: deedbook approvals show {identity}, "
+        f"A person with the role approver runs: deedbook approvals show {identity}, "
         f"and then: deedbook approvals approve {identity} (or deny)"
     )
 
@@ -45,7 +44,7 @@ def build_question(request: Object) -> str:
 def build_retry_hint(identity: str) -> str:
     """Return the text for a model whose call ended before a decision."""
     return (
-        f"\nNothing has been done. Once somebody has approved it (deedbook approvals approve {identity}), "
+        f"\nNothing has been done. Once it is approved (deedbook approvals approve {identity}), "
         "make the same call again; it goes on then, once."
     )
 

@@ -136,4 +136,4 @@ class ConnectionSessions:
 
 
 def _do_nothing(_connection: Connection) -> None:
-    """Stand for the listener that nobody has set."""
+    """Stand for a listener that is not set."""

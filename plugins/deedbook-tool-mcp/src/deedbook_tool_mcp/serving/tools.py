@@ -7,6 +7,7 @@ import attrs
 from mcp_types import ListToolsResult, Tool, ToolAnnotations
 
 from deedbook import Object
+from deedbook.policy.bound import RUN_REFERENCE_DIGEST
 from deedbook_tool_mcp.listings import summary
 from deedbook_tool_mcp.requests import is_request
 
@@ -20,6 +21,18 @@ _WRAPPED: Final = "result"
 _STRUCTURED: Final = "structuredContent"
 _LITERAL: Final = frozenset({"const", "default", "enum", "examples"})
 _NAMED: Final = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+
+_RUN_OUTCOME: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "required": ["context", "state", "reply"],
+    "properties": {
+        "context": {"type": "string", "description": "The run, for the record."},
+        "state": {"type": "string", "description": "How the run ended."},
+        "reply": {"type": "string", "description": "The answer of the run."},
+    },
+    "additionalProperties": False,
+}
+"""What a client gets of a flow that keeps a context (`RunContext.outcome`)."""
 
 
 @attrs.frozen
@@ -122,7 +135,8 @@ def build_annotations(effects: str, tags: Collection[str]) -> ToolAnnotations:
 def _build_tool(name: str, ability: str, document: Mapping[str, Any]) -> AbilityTool:
     entry, schemas = document["abilities"][ability], document["schemas"]
     takes = {**merge_schemas(schemas[entry["takes"]], schemas.get(entry["schema_in"])), "type": "object"}
-    gives = merge_schemas(schemas[entry["gives"]], schemas.get(entry["schema_out"]))
+    keeps_context = entry["kind"] == "flow" and entry["gives"] == RUN_REFERENCE_DIGEST
+    gives = _RUN_OUTCOME if keeps_context else merge_schemas(schemas[entry["gives"]], schemas.get(entry["schema_out"]))
     wraps, content = gives.get("type") != "object", _is_content(gives)
     output_schema = _find_structured(gives) if content else wrap_schema(gives) if wraps else dict(gives)
     tool = Tool(

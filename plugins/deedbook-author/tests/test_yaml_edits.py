@@ -1,4 +1,4 @@
-"""Entries of deedbook.yaml, put in and taken out: the rest stays, byte by byte where that can be."""
+"""Members of a YAML text, added and removed: the rest stays, byte by byte where that can be."""
 
 import string
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deedbook.format.errors import DeedbookError
 from deedbook.workspace.documents import parse_yaml
-from deedbook_tool_mcp.edits import add_entry, remove_entry
+from deedbook_author.yaml_edits import add_member, remove_member
 
 BODY = {"command": ["uvx", "mcp-server-git", "--x=y", "a b", "yes", "1", ""], "env": {"K": {"secret": "gh"}, "L": "#"}}
 STYLES = [
@@ -33,7 +33,7 @@ def read(text):
 
 @for_each("text", STYLES)
 def test_entry_is_put_in_and_everything_else_says_what_it_said(text):
-    made = add_entry(text, "servers", "git", BODY, "x.yaml")
+    made = add_member(text, ("servers",), "git", BODY, "x.yaml")
     meant = read(text)
     assert read(made) == {**meant, "servers": {**(meant.get("servers") or {}), "git": BODY}}
     assert text.count("#") <= made.count("#")
@@ -41,17 +41,17 @@ def test_entry_is_put_in_and_everything_else_says_what_it_said(text):
 
 @for_each("text", STYLES)
 def test_entry_that_is_put_in_and_taken_out_leaves_what_was_there(text):
-    back = remove_entry(add_entry(text, "servers", "git", BODY, "x.yaml"), "servers", "git", "x.yaml")
+    back = remove_member(add_member(text, ("servers",), "git", BODY, "x.yaml"), ("servers",), "git", "x.yaml")
     meant = read(text)
     assert read(back) == {key: value for key, value in meant.items() if key != "servers" or value}
 
 
 @pytest.mark.parametrize("text", STYLES[2:5])
 def test_lines_of_others_stay_as_they_are(text):
-    made = add_entry(text, "servers", "git", BODY, "x.yaml")
+    made = add_member(text, ("servers",), "git", BODY, "x.yaml")
     rest = iter(made.splitlines())
     assert all(line in rest for line in text.splitlines()), "the old lines, in their order"
-    assert remove_entry(made, "servers", "git", "x.yaml").strip() == text.strip()
+    assert remove_member(made, ("servers",), "git", "x.yaml").strip() == text.strip()
 
 
 WORDS = st.text(st.sampled_from(string.printable + "é\u2028\U0001f600"), min_size=1, max_size=12)
@@ -64,7 +64,7 @@ WORDS = st.text(st.sampled_from(string.printable + "é\u2028\U0001f600"), min_si
 def test_whatever_a_command_says_it_is_written_so_that_it_is_read_again(command, name):
     body = {"command": command}
     try:
-        made = add_entry(STYLES[2], "servers", name, body, "x.yaml")
+        made = add_member(STYLES[2], ("servers",), name, body, "x.yaml")
     except DeedbookError:
         return  # what YAML cannot hold is refused, and nothing is written
     assert read(made)["servers"] == {name: body}
@@ -72,9 +72,35 @@ def test_whatever_a_command_says_it_is_written_so_that_it_is_read_again(command,
 
 def test_entry_that_is_there_already_is_refused():
     with pytest.raises(DeedbookError, match='servers: has an entry "old" already'):
-        add_entry(STYLES[3], "servers", "old", BODY, "x.yaml")
+        add_member(STYLES[3], ("servers",), "old", BODY, "x.yaml")
 
 
 def test_what_is_no_yaml_is_refused_with_its_place():
     with pytest.raises(DeedbookError, match=r"x\.yaml:2:1: not YAML"):
-        add_entry("a: [\n", "servers", "git", BODY, "x.yaml")
+        add_member("a: [\n", ("servers",), "git", BODY, "x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "parent"),
+    [
+        ("a: {b: {}}\n", ("a", "b")),
+        ("a:\n  b:\n    c: |\n      text\n\n# end\nz: 1", ("a", "b")),
+        ("a:\n  b: {c: 1}   # one\n", ("a", "b")),
+        ("# only\nz: 1\n", ()),
+        ("a:\n   b: {c: '}', \"d\": [1, {e: 2}]}   # }\n   z: 1\n", ("a", "b")),
+        ("a: {b: {c: 1,\n  d: 2}}\n", ("a", "b")),
+        ('"a":\n  "b":\n    - 1\n    - 2\n', ("a",)),
+        ("a:\n- 1\n", ()),
+    ],
+)
+def test_member_is_added_to_every_style_of_yaml(text, parent):
+    value = {"on": ["yes", 1.5, None, "a: b", "-", "é # 1"], "2": {"long": "word " * 30, "deep": {"er": {}}}}
+    made = add_member(text, parent, "new", value, "a.yaml")
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in made.splitlines() if line.startswith("#")
+    ]
+    assert "   z: 1" not in text or "   z: 1" in made
+    there = parse_yaml(made.encode(), "a.yaml").value
+    for key in parent:
+        there = there[key]
+    assert there["new"] == value

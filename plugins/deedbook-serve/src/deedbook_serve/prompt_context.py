@@ -1,0 +1,40 @@
+"""The feature `prompts`: what a client tells about a prompt beside its text, as the fact ``prompts.context``.
+
+It is active where the workspace has `features: {prompts: {}}`, or a hook or policy reads the fact.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from deedbook.contract import Event, EventType, Object
+from deedbook.contract.features import FeatureSpec, featureimpl
+
+RECORD: Final = "x.prompts.context"
+FACT: Final = "prompts.context"
+_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"context": {"type": "object"}},
+    "required": ["context"],
+    "additionalProperties": False,
+}
+
+
+class Prompts:
+    """Offers the context of a session's last prompt to hooks and policies; without one, an empty object."""
+
+    spec: ClassVar[FeatureSpec] = FeatureSpec(
+        records={RECORD: EventType(schema=_SCHEMA, text="{context}", layer="L3")}, facts={FACT: {"type": "object"}}
+    )
+
+    @featureimpl
+    def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:  # noqa: ARG002 - the moment's signature
+        """Return the reader of the fact, which follows the session's *ledger*."""
+        last: dict[str, Any] = {}
+
+        def follow(event: Event) -> None:
+            if event.type == RECORD:
+                last.clear()
+                last.update(event.payload["context"])
+
+        ledger.subscribe(follow)
+        return {FACT: lambda _: dict(last)}
