@@ -14,7 +14,7 @@ from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER, allowed_within, as_role, narrow_caller, under_call, under_flow, with_skill
+from deedbook.policy.callers import OVER, as_role, intersect_allowed, narrow_caller, under_call, under_flow, with_skill
 
 from .door import Door
 from .handlers import Ticket
@@ -62,7 +62,7 @@ class OpenCall:
         limits: "tuple[BranchLimits, ...]" = (),
     ) -> "OpenCall":
         """Return the same call with its events under *span*: narrowed to *allowed* and *limits*, and under *skill*."""
-        within, skill = allowed_within(self._allowed, allowed), skill or self._within.skill
+        within, skill = intersect_allowed(self._allowed, allowed), skill or self._within.skill
         return OpenCall(self.door, self.ticket, self._schemas, span, within, skill, (*self._limits, *limits))
 
     def tool(self) -> Caller:
@@ -176,16 +176,16 @@ class CallCtx:
 class WorkspaceCall(CallCtx):
     """The context of handlers that record in the workspace's ledger: a call's context, and that ledger."""
 
-    def __init__(self, door: Door, ticket: Ticket, show: Show, find_context: FindContext, own: WorkspaceLedger) -> None:
-        super().__init__(door, ticket, show, find_context)
-        self.own, self.caller, self.ability = own, ticket.caller, ticket.bound.id
+    def __init__(self, door: Door, ticket: Ticket, show: Show, find: FindContext, ledger: WorkspaceLedger) -> None:
+        super().__init__(door, ticket, show, find)
+        self.workspace_ledger, self.caller, self.ability = ledger, ticket.caller, ticket.bound.id
         self.raw, self.span, self.trace = ticket.raw, ticket.span, door.ledger.trace_id
         self.charter = door.bindings.charter
 
     @property
     def state(self) -> Path:
         """The state folder."""
-        return Path(self.own.place).parents[1]
+        return Path(self.workspace_ledger.place).parents[1]
 
 
 def value_of(result: Any) -> Json:

@@ -39,16 +39,16 @@ class CallRecorder:
         bound, who = verdict.bound, caller.principal.id
         if bound is None:
             return []
-        if facts or verdict.first is not None or verdict.violations:
+        if facts or verdict.original is not None or verdict.violations:
             return self._rounds(bound, verdict, facts, who, cause)
         asked = [*verdict.rewrites, *verdict.hooks, *verdict.policies]
         return self._cache_entries(asked, (bound.id, who), cause, lambda: self._rounds(bound, verdict, {}, who, cause))
 
     def intent(self, bound: BoundAbility, verdict: Verdict, caller: Caller, span: str, cause: str) -> Entry:
         """Return the call's intent with its final arguments."""
-        words = bound.event_names
-        payload = b"%b%b%b" % (words.intent_head, verdict.raw, words.intent_tail)
-        return Entry(label(words.intent, caller.actor, caller.principal.id), span, cause, payload)
+        names = bound.event_names
+        payload = b"%b%b%b" % (names.intent_head, verdict.raw, names.intent_tail)
+        return Entry(label(names.intent, caller.actor, caller.principal.id), span, cause, payload)
 
     def denial(self, verdict: Verdict, caller: Caller, ability: str, cause: str) -> Entry:
         """Return the refusal, with the final arguments."""
@@ -72,9 +72,9 @@ class CallRecorder:
 
     def result(self, ticket: Ticket, raw: bytes, *, late: bool) -> Entry:
         """Return the outcome of a call with a result (*raw*, canonical)."""
-        words = ticket.bound.event_names
-        payload = b"%b%b%b" % (words.late_head if late else words.result_head, raw, words.result_tail)
-        kind = label(words.result, words.result_actor, ticket.caller.principal.id)
+        names = ticket.bound.event_names
+        payload = b"%b%b%b" % (names.late_head if late else names.result_head, raw, names.result_tail)
+        kind = label(names.result, names.result_actor, ticket.caller.principal.id)
         return Entry(kind, self._ledger.span(), ticket.span, payload)
 
     def noted_events(self, ticket: Ticket, above: Entry, outcome: Outcome) -> list[Entry]:
@@ -83,16 +83,16 @@ class CallRecorder:
 
     def error(self, ticket: Ticket, outcome: Outcome, error: DomainError) -> Entry:
         """Return the outcome of a call without a result."""
-        words = ticket.bound.event_names
+        names = ticket.bound.event_names
         payload = {
-            words.name: ticket.bound.id,
+            names.name: ticket.bound.id,
             "code": text(error.code),
             "message": text(error.message),
             "outcome": outcome.end,
             "retryable": error.retryable,
         }
         who = ticket.caller.principal.id
-        return self._entry(words.error, words.result_actor, who, ticket.span, canonical.encode(payload))
+        return self._entry(names.error, names.result_actor, who, ticket.span, canonical.encode(payload))
 
     def observation(self, ticket: Ticket, asked: Answers, seen: bytes | None) -> list[Entry]:
         """Return ``hook.fired`` of ``PostToolUse``; *seen* is the result that hooks left, if they changed it."""
@@ -123,8 +123,8 @@ class CallRecorder:
         entries = []
         if asked := [*verdict.rewrites, *verdict.hooks]:
             more = _facts_of(asked, facts)
-            if verdict.first is not None:
-                more |= {"input": canonical.decode(verdict.first), "output": verdict.args}
+            if verdict.original is not None:
+                more |= {"input": canonical.decode(verdict.original), "output": verdict.args}
             payload = decision_payload(asked, event="PreToolUse", ability=bound.id, **more)
             entries.append(self._entry("hook.fired", "policy", who, cause, payload))
         if asked := verdict.policies:

@@ -138,13 +138,13 @@ class Line(NamedTuple):
     def sound(self) -> bool:
         """Whether both hashes match the stored bytes, or the payload was excised."""
         return sha256(self.header).hexdigest() == self.envelope_hash and (
-            sha256(self.payload).hexdigest() == self.payload_hash or self.payload == excised(self.payload_hash)
+            sha256(self.payload).hexdigest() == self.payload_hash or self.payload == excised_form(self.payload_hash)
         )
 
     @property
-    def excised(self) -> bool:
+    def is_excised(self) -> bool:
         """Whether the line states that its payload was excised, and its header is unchanged."""
-        return sha256(self.header).hexdigest() == self.envelope_hash and self.payload == excised(self.payload_hash)
+        return sha256(self.header).hexdigest() == self.envelope_hash and self.payload == excised_form(self.payload_hash)
 
     @property
     def event(self) -> Event:
@@ -167,7 +167,7 @@ def split_line(raw: bytes, *, place: str | None = None) -> Line:
     return Line(**{**text, "seq": int(match["seq"])}, header=header, payload=payload)  # type: ignore[arg-type]
 
 
-def excised(payload_hash: str) -> bytes:
+def excised_form(payload_hash: str) -> bytes:
     """Return the replacement of an excised payload with that hash."""
     return b'{"%b":"%b"}' % (EXCISED_KEY.encode(), payload_hash.encode())
 

@@ -92,7 +92,7 @@ def answer_faults(request: Object, answer: Object, key: str | None, ledger: str)
 
     try:
         statement = read_statement(answer["signed"])
-        signed = key is not None and Note.parse(answer["signed"]).signed_by(VerifierKey.parse(key))
+        signed = key is not None and Note.parse(answer["signed"]).is_signed_by(VerifierKey.parse(key))
     except SignatureError as problem:
         yield str(problem)
         return
@@ -146,7 +146,7 @@ def result_faults(settled: Object, key: str | None, settles: str) -> Iterator[st
 
     try:
         statement = read_statement(settled["signed"], _RESULT_HEADING)
-        signed = key is not None and Note.parse(settled["signed"]).signed_by(VerifierKey.parse(key))
+        signed = key is not None and Note.parse(settled["signed"]).is_signed_by(VerifierKey.parse(key))
     except SignatureError as problem:
         yield str(problem)
         return

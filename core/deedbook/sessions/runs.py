@@ -110,7 +110,7 @@ class RunCalls(CallCtx):
         fired = self._journal.fire(event, subject, fire)
         if fired.refusal is not None:
             raise Failed("GATE_DENIED", f"{event}: {fired.refusal}")
-        return fired.left
+        return fired.subject
 
     def decide(self, policy: str, subject: str, value: Object) -> SubjectDecision:
         """Ask *policy* about a subject, and record the answer."""
@@ -162,7 +162,7 @@ class RunCalls(CallCtx):
 
     def outcomes(self) -> list[RecordedOutcome]:
         """Return the outcomes beneath this run or branch; a resumed run gets those from before its next request."""
-        return self._runs.outcomes.find(self._journal.span, self._journal.next_recorded())
+        return self._runs.outcomes.find(self._journal.span, self._journal.next_request_seq())
 
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in scope, as the charter has them; nothing is bound."""

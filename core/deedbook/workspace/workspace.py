@@ -177,7 +177,7 @@ class _Loader:
             cards=personas.cards,
             packs=packs,
             loaders=loaders,
-            required=activated.required(said.get("skills", {}).get("required", ())),
+            required=activated.required_skills(said.get("skills", {}).get("required", ())),
             unread=skills.unread,
             aliases=activated.aliases(said.get("tool_aliases", {})),
             skill_roots=skill_roots,

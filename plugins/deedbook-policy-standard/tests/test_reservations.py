@@ -554,7 +554,7 @@ def test_call_that_was_settled_late_is_not_settled_again_by_its_own_process(lab)
         patch.setattr(Terms, "settle", late)
         running = pool.submit(session.call, "ask", {"prompt": "x"})
         assert answered.wait(WAIT)
-        Budgets().recovered(lab.kernel())
+        Budgets().sessions_recovered(lab.kernel())
         assert balance(lab)["output_tokens"] == 3
         patch.undo()
         go_on.set()

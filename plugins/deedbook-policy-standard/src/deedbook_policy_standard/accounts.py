@@ -18,7 +18,7 @@ PRINCIPAL: Final = "principal"
 ACTOR: Final = "actor"
 WORKSPACE: Final = "workspace"
 SPANS: Final = (SESSION, PRINCIPAL, ACTOR, WORKSPACE)
-"""What one account is kept for: a session, the person or client who is accountable, who acts, or everybody."""
+"""What one account is kept for: a session, the person or client who is accountable, who acts, or all together."""
 PERIODS: Final[Mapping[str, int]] = {"hour": 13, "day": 10, "month": 7}
 """The periods in UTC, and how many characters of a time they have in common."""
 ALL: Final = "**"

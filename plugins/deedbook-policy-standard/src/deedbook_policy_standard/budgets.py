@@ -63,7 +63,7 @@ SETTINGS: Final[Object] = {
         "then": {"description": "What happens at a limit; deny if left out", "enum": ["ask", "deny"]},
         "per": {
             "description": "What has an account of its own; session if left out. principal: the person or client who "
-            "is accountable, actor: who acts, such as agent:worker, workspace: everybody together",
+            "is accountable, actor: who acts, such as agent:worker, workspace: all principals together",
             "enum": list(SPANS),
         },
         "account": {
