@@ -201,6 +201,7 @@ def test_error_codes_are_known(page):
         "SANDBOX_REFUSED",
         "GIT_FAILED",
         "GIT_REFUSED",
+        "GIT_MOVED",
         "PATCH_REFUSED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}

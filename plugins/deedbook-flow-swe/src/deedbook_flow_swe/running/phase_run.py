@@ -2,7 +2,8 @@
 
 1. The inputs and the context are read inside a branch with the contract's limits. A missing or malformed input, or one
    that is not what an earlier gate approved, blocks the phase, and no model is asked.
-2. Commands that run before the agent are called; the runner writes their results.
+2. In a phase that builds or merges, the task's copy of the repository is updated. Commands that run before the agent
+   are called; the runner writes their results.
 3. The prompt is assembled, and the tier of the model is chosen.
 4. The agent is asked inside the branch.
 5. Its outputs are written inside the branch: the door denies what the contract does not allow.
@@ -60,16 +61,18 @@ class PhaseOutcome:
 class PhaseRun:
     """Runs the phase of *contract* once, for the task of *material*, and for one *unit* where it works on units.
 
-    *returned* is the signal of a later phase, or of an earlier run, that sent the task back here. *written* is called
-    with the outputs and their values before the commands that run after the agent.
+    *returned* is the signal of a later phase, or of an earlier run, that sent the task back here. *prepare* is called
+    after the inputs were checked, and *written* with the outputs and their values before the commands that run after the
+    agent; both may raise `Blocked`.
     """
 
     def __init__(
         self, run: Run, material: TaskMaterial, contract: Contract, iteration: int, unit: Object | None,
         returned: File | None, written: "Callable[[Mapping[str, File], Mapping[str, Any]], None] | None" = None,
+        prepare: "Callable[[], None] | None" = None,
     ) -> None:  # fmt: skip
         self._run, self._material, self._contract = run, material, contract
-        self._written = written
+        self._written, self._prepare = written, prepare
         self._iteration, self._unit, self._returned = iteration, unit, returned
         self._unit_id = None if unit is None else str(unit["id"])
         self._values = material.values(self._unit_id)
@@ -104,6 +107,8 @@ class PhaseRun:
     def _go(self) -> None:
         files = self._read()
         self._check_inputs(files)
+        if self._prepare is not None:
+            self._prepare()
         files = {**files, **self._run_commands(BEFORE)}
         outputs = self._in_branch("", partial(self._work, files, self._describe_work()))
         self._check_outputs(outputs)
