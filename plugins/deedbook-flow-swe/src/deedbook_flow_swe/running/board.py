@@ -81,9 +81,9 @@ class TaskRow:
 
 
 class TaskBoard:
-    """The tasks of the sessions below a *state* folder. Reading again costs what was recorded since; close it after use.
+    """The tasks of the sessions below a *state* folder; reading again costs what was recorded since.
 
-    A session that cannot be read is left out: `deedbook verify` reports it.
+    A session that cannot be read is left out: `deedbook verify` reports it. Close the board after use.
     """
 
     def __init__(self, state: Path) -> None:
@@ -136,7 +136,8 @@ class _SessionReader:
         self._begin()
 
     def _begin(self) -> None:
-        self.begun, self.row = "", None
+        self.begun = ""
+        self.row: TaskRow | None = None
         self._end, self._last = 0, b""
 
     def refresh(self) -> None:
@@ -149,8 +150,9 @@ class _SessionReader:
             if self.row is not None and (changed or self.row.session_state != "ended"):
                 with Folder.at(self._state) as state:
                     self.row.session_state = summarise(state, self._name).state
-        except (DeedbookError, OSError):
+        except (DeedbookError, OSError) as problem:
             self._begin()
+            seen = () if isinstance(problem, OSError) else seen  # what is no fault of the file is tried again
         self._seen = seen
 
     def _look(self) -> tuple[int, ...]:
@@ -176,7 +178,8 @@ class _SessionReader:
             for raw in read_lines(file, str(self._place)):
                 self.begun = self.begun or split_line(raw).ts
                 self._end, self._last = self._end + len(raw), raw
-                if self.row is not None or any(mark in raw for mark in _MARKS):
+                header = raw[:_HEADER]
+                if any(kind in header for kind in _KINDS):
                     self._apply(split_line(raw).event, folder)
 
     def _follows(self, file: BinaryIO) -> bool:
@@ -185,12 +188,13 @@ class _SessionReader:
         return file.read(len(self._last)) == self._last
 
     def _apply(self, event: Event, folder: Folder) -> None:
-        if event.type.startswith("swe.") or event.type == "user.message":
-            try:
-                event = attrs.evolve(event, payload=open_values(folder, dict(event.payload)))
-            except FileNotFoundError:
-                return  # a value of it was erased
-        if EXCISED_KEY in event.payload:
+        """Apply an event, unless it was excised or a value of it was erased."""
+        begins = event.type == names.TASK_STARTED or str(event.payload.get("flow")).startswith(PREFIX)
+        if EXCISED_KEY in event.payload or (self.row is None and not begins):
+            return
+        try:
+            event = attrs.evolve(event, payload=open_values(folder, dict(event.payload)))
+        except FileNotFoundError:
             return
         if self.row is None:
             self.row = _begin_row(event, self._name)
@@ -200,23 +204,22 @@ class _SessionReader:
 
 def _list_folders(place: Path) -> list[str]:
     try:
-        return os.listdir(place)
+        return [each.name for each in os.scandir(place)]
     except FileNotFoundError:
         return []
 
 
-def _begin_row(event: Event, session: str) -> TaskRow | None:
-    """Return the row of a task that begins with *event*: its prompt, or the first event of its run."""
+def _begin_row(event: Event, session: str) -> TaskRow:
+    """Return the row of a task that begins with *event*: the prompt of its session, or the first event of its run."""
     said: Any = event.payload
     if event.type == names.TASK_STARTED:
         return TaskRow(task_id=said["task_id"], title=said["title"], pipeline=said["pipeline"], session=session)
-    flow = said.get("flow")
-    if event.type != "user.message" or not isinstance(flow, str) or not flow.startswith(PREFIX):
-        return None
     stated = read_object(said["text"])
     identity, title = str(stated.get("id", session)), str(stated.get("title", said["text"][:200]))
-    return TaskRow(task_id=identity, title=title, pipeline=flow.removeprefix(PREFIX), session=session)
+    return TaskRow(task_id=identity, title=title, pipeline=said["flow"].removeprefix(PREFIX), session=session)
 
 
-_MARKS: Final = (f'"flow":"{PREFIX}'.encode(), f'"{names.TASK_STARTED}"'.encode())
-"""What a line has with which a task begins; the lines before it are not parsed."""
+_KINDS: Final = (b'"event_type":"swe.', b'"event_type":"session.', b'"event_type":"user.message"')
+"""The lines that say where a task stands; the others are not parsed."""
+_HEADER: Final = 1024
+"""More than the bytes of a line before its payload."""

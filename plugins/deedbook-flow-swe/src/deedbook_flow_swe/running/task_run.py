@@ -28,7 +28,7 @@ from .blocks import INPUT, Block, Blocked
 from .files import File, digest_text
 from .gates import build_gate, build_signal, render_gate, render_review, render_signal
 from .material import TaskMaterial
-from .phase_run import PhaseOutcome, PhaseRun
+from .phase_run import CopyWork, PhaseOutcome, PhaseRun
 from .publisher import Publisher
 from .repository import MOVED, Update
 from .review import REVIEWED, find_classes, find_review
@@ -153,8 +153,8 @@ class TaskRun:
         if self._definition.works_units(contract.phase):
             update = self._update_copy
             return UnitRuns(self._run, self._material, contract, iteration, self._units, returned, update).go()
-        prepare = self._update_copy if contract.gate.passed == MERGED else None
-        return PhaseRun(self._run, self._material, contract, iteration, None, returned, prepare=prepare).go()
+        copy = CopyWork(prepare=self._update_copy) if contract.gate.passed == MERGED else CopyWork()
+        return PhaseRun(self._run, self._material, contract, iteration, None, returned, copy).go()
 
     def _needs_better_model(self, contract: Contract, outcome: PhaseOutcome) -> bool:
         """Return whether the findings of a run demand a higher tier than the one that was asked."""

@@ -18,7 +18,7 @@ from deedbook_flow_swe.events import PHASE_COMPLETED
 from .blocks import Block, Blocked
 from .files import File
 from .material import TaskMaterial
-from .phase_run import PhaseOutcome, PhaseRun
+from .phase_run import CopyWork, PhaseOutcome, PhaseRun
 from .values import DIFF
 
 MESSAGE: Final = "commit-message.md"
@@ -99,10 +99,10 @@ class UnitRuns:
     def _run_unit(self, unit: Object) -> PhaseOutcome:
         name = str(unit["id"])
         work = UnitWork(self._material, unit)
-        runner = PhaseRun(
-            self._run, self._material, self._contract, self._iteration, unit, self._returned, written=work.apply,
-            prepare=None if self._progress.outcomes else self._update,
-        )  # fmt: skip
+        copy = CopyWork(apply=work.apply)
+        if not self._progress.outcomes:
+            copy = attrs.evolve(copy, prepare=self._update)
+        runner = PhaseRun(self._run, self._material, self._contract, self._iteration, unit, self._returned, copy)
         outcome = runner.go()
         if outcome.block is None:
             try:

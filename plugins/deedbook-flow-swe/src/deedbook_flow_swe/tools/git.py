@@ -5,7 +5,7 @@
 | ``open`` | *repository* | ``{commit, base, branch}``: a clone of the repository's last commit, made once |
 | ``apply`` | *patch*, *allow*?, *most_lines*? | ``{files, added, removed}``: the patch is in the files, not committed |
 | ``commit`` | *message* | ``{commit}``: of all that was applied |
-| ``update`` | *repository* | ``{commit, head, merged, conflicts}``: the copy has the last commit of the repository too |
+| ``update`` | *repository* | ``{commit, head, merged, conflicts}``: the copy has the repository's last commit too |
 | ``reset`` | *commit*? (default: the base) | ``{commit}``: the files are those of that commit, and nothing else |
 | ``head`` | or *repository* | ``{commit, branch, clean}``; with both, of the repository, and ``{base, moved}`` |
 | ``changed`` | *since*?, *commit*? (default: base to last commit) | ``{files, added, removed, commit}`` |
@@ -111,7 +111,7 @@ class SweGit:
         self._email: str = settings.get("email", "deedbook@localhost")
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:
-        """Act; ``GIT_REFUSED``, ``GIT_MOVED``, ``GIT_FAILED``, ``PATCH_REFUSED``, ``ARGUMENT_REFUSED``, ``PATH_REFUSED``."""
+        """Act; ``GIT_REFUSED``, ``GIT_MOVED``, ``GIT_FAILED``, ``PATCH_REFUSED``, and those of arguments and paths."""
         return self._act(args, ctx)
 
     def reconcile(self, args: Object, idempotency_key: str) -> Json | None:  # noqa: ARG002 - the repository tells
@@ -215,7 +215,7 @@ class SweGit:
         if dirty := copy.dirty_paths():
             raise refusal(f"{copy.path}: {min(dirty)} differs from the last commit; commit or reset first")
         copy.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", copy.path_to(repository), head)
-        made, conflicts = own, []
+        made, conflicts = own, list[str]()
         if own == base != head:
             made = head
             moves = f"update {BRANCH} {head} {own}\nupdate {BASE} {head} {base}\n"
