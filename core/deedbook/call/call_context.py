@@ -35,15 +35,9 @@ class OpenCall:
     """
 
     def __init__(
-        self,
-        door: Door,
-        ticket: Ticket,
-        schemas: Schemas | None = None,
-        cause: str = "",
-        allowed: Collection[str] | None = None,
-        skill: str | None = None,
-        limits: "tuple[BranchLimits, ...]" = (),
-    ) -> None:
+        self, door: Door, ticket: Ticket, schemas: Schemas | None = None, cause: str = "",
+        allowed: Collection[str] | None = None, skill: str | None = None, limits: "tuple[BranchLimits, ...]" = (),
+    ) -> None:  # fmt: skip
         self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
         self.cause = cause or ticket.span
         self._limits = limits
@@ -55,12 +49,9 @@ class OpenCall:
         return bindings.skills.get(self._within.skill or "")
 
     def under(
-        self,
-        span: str,
-        allowed: Collection[str] | None,
-        skill: str | None = None,
+        self, span: str, allowed: Collection[str] | None, skill: str | None = None,
         limits: "tuple[BranchLimits, ...]" = (),
-    ) -> "OpenCall":
+    ) -> "OpenCall":  # fmt: skip
         """Return the same call with its events under *span*: narrowed to *allowed* and *limits*, and under *skill*."""
         within, skill = intersect_allowed(self._allowed, allowed), skill or self._within.skill
         return OpenCall(self.door, self.ticket, self._schemas, span, within, skill, (*self._limits, *limits))
@@ -121,28 +112,28 @@ class CallCtx:
     """
 
     def __init__(self, door: Door, ticket: Ticket, show: Show, find_context: FindContext) -> None:
-        self._work = OpenCall(door, ticket)
+        self._door, self._ticket = door, ticket
         self._show, self._find_context = show, find_context
 
     @property
     def principal(self) -> Principal:
         """The principal of the call."""
-        return self._work.ticket.caller.principal
+        return self._ticket.caller.principal
 
     @property
     def session(self) -> str:
         """The session's id."""
-        return self._work.ticket.session
+        return self._ticket.session
 
     @property
     def idempotency_key(self) -> str:
         """A name for this one call."""
-        return self._work.ticket.idempotency_key
+        return self._ticket.idempotency_key
 
     def remaining(self) -> float:
         """Return the seconds left; zero when cancelled."""
-        ticket = self._work.ticket
-        return 0.0 if ticket.cancelled else ticket.deadline - self._work.door.clock()
+        ticket = self._ticket
+        return 0.0 if ticket.cancelled else ticket.deadline - self._door.clock()
 
     def progress(self, delta: Json) -> None:
         """Show *delta* to the caller."""
@@ -150,13 +141,13 @@ class CallCtx:
 
     def call(self, ability: str, args: Object) -> Json:
         """Use another ability through the door, as a child of this call."""
-        work, full = self._work, self._complete_args(ability, args)
-        return self._read_outcome(work.door.call(self._caller(), ability, full, work.ticket.span))
+        full = self._complete_args(ability, args)
+        return self._read_outcome(self._door.call(self._caller(), ability, full, self._ticket.span))
 
     async def acall(self, ability: str, args: Object) -> Json:
         """Act like `call`, from a coroutine."""
-        work, full = self._work, self._complete_args(ability, args)
-        return self._read_outcome(await work.door.acall(self._caller(), ability, full, work.ticket.span))
+        full = self._complete_args(ability, args)
+        return self._read_outcome(await self._door.acall(self._caller(), ability, full, self._ticket.span))
 
     def _read_outcome(self, result: Result[Json]) -> Json:
         """Return the value of *result*; that of a flow that keeps a context is the outcome of its run."""
@@ -165,12 +156,12 @@ class CallCtx:
 
     def _complete_args(self, ability: str, args: Object) -> dict[str, Any]:
         """Return *args*; a request to a model names it as its tier does, unless it names one itself."""
-        tiers = self._work.door.bindings.tiers
+        tiers = self._door.bindings.tiers
         tier = ability.removeprefix("model/")
         return {"model": tiers[tier], **args} if tier != ability and tier in tiers else dict(args)
 
     def _caller(self) -> Caller:
-        return self._work.tool()
+        return OpenCall(self._door, self._ticket).tool()
 
 
 class WorkspaceCall(CallCtx):

@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import attrs
 
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
 from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
@@ -65,7 +67,8 @@ class FactReader(Protocol):
         """Return the facts by name."""
 
 
-class IntentDraft(NamedTuple):
+@attrs.define(eq=False)
+class IntentDraft:
     """An intent before it is recorded: its *span* and time, the arguments as *given*, and *settlements*.
 
     *settlements* are functions of features to call with the outcome, *held* what features hold until it is recorded.
@@ -335,7 +338,7 @@ class Door:
         held: ExitStack | None,
     ) -> IntentDraft:  # fmt: skip
         """Let the features reserve what the call may use; raises `FactsChanged`, and `LedgerError` to prevent it."""
-        draft = IntentDraft(self.ledger.span(), context.now, given, held=held)
+        draft = IntentDraft(self.ledger.span(), context.now, given, (), held)
         if not self._parts.before_intents:
             return draft
         call = make_call(self.bindings, caller, bound, verdict.args, verdict.raw, context)
@@ -345,7 +348,7 @@ class Door:
             for ask in self._parts.before_intents:
                 settlement = ask(allowed)
                 if settlement is not None:
-                    draft = draft._replace(settlements=(*draft.settlements, settlement))
+                    draft.settlements = (*draft.settlements, settlement)
         except BaseException:
             draft.release()
             raise
@@ -379,14 +382,9 @@ class Door:
             return verdict
 
     def _defer(
-        self,
-        verdict: Verdict,
-        bound: BoundAbility,
-        caller: Caller,
-        cause: str,
-        entries: list[Entry],
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry],
         draft: IntentDraft,
-    ) -> Ticket:
+    ) -> Ticket:  # fmt: skip
         """Open a call whose agent asks a person; the deferral and the intent are durable before the effect."""
         left = self.approval_wait.deferral(verdict, bound, caller, cause)
         ticket = self._open(verdict, bound, caller, left.span, [*entries, left], draft)
@@ -394,14 +392,9 @@ class Door:
         return ticket
 
     def _open(
-        self,
-        verdict: Verdict,
-        bound: BoundAbility,
-        caller: Caller,
-        cause: str,
-        entries: list[Entry],
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry],
         draft: IntentDraft,
-    ) -> Ticket:
+    ) -> Ticket:  # fmt: skip
         span, begun = draft.span, False
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
         args = bound.handler_args(verdict.args, draft.given)

@@ -124,7 +124,7 @@ def _perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> O
         raise _interruption(ticket, stop) from None
     except BaseException as problem:  # noqa: BLE001 - a handler that exits was still called
         return _failure_outcome(ticket, problem)
-    return Outcome("result", made, late=clock() > ticket.deadline)
+    return Outcome("result", made, None, clock() > ticket.deadline)
 
 
 async def aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
@@ -150,7 +150,7 @@ async def _aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Cloc
         if is_cancelling(problem):
             raise _interruption(ticket, problem) from None
         return _failure_outcome(ticket, problem)
-    return Outcome("result", made, late=clock() > ticket.deadline)
+    return Outcome("result", made, None, clock() > ticket.deadline)
 
 
 def _call_files(ticket: Ticket) -> "CallFiles | None":
