@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from cases import for_each
 
 
 def said(value, status="200 OK", kind="application/json", **headers):
@@ -253,7 +254,7 @@ def test_calls_do_not_share_connections(operation, ask, server):
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "address",
     ["127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
      "255.255.255.255", "198.18.0.1", "::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:127.0.0.1",
