@@ -92,13 +92,7 @@ class Verdict:
 
 
 def judge(
-    bindings: Bindings,
-    caller: Caller,
-    ability: str,
-    args: Json,
-    raw: bytes,
-    when: DecisionContext,
-    clock: Clock,
+    bindings: Bindings, caller: Caller, ability: str, args: Json, raw: bytes, when: DecisionContext, clock: Clock
 ) -> Judging:
     """Decide whether *caller* may use *ability* with *args* (canonical: *raw*), a private copy.
 

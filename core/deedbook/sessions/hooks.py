@@ -5,7 +5,7 @@ output; the strictest answer wins; on a blocking event, a hook that fails, is la
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -29,6 +29,8 @@ from deedbook.policy.gates import (
     signals_of,
     source_place,
 )
+
+_Arguments: TypeAlias = Callable[[str, Object, Object], tuple[Any, ...]]
 
 
 @attrs.frozen
@@ -63,7 +65,7 @@ class _Moment:
     event: LifeEvent
     principal: Principal
     cause: str
-    arguments: Callable[[str, Object, Object], tuple[Any, ...]]
+    arguments: _Arguments
     subject: Object = attrs.field(factory=dict)
     whole: bool = True
 
@@ -82,39 +84,28 @@ class HookRunner:
     def session_start(self, principal: Principal, cause: str) -> HookResult:
         """Ask whether the session may begin."""
         session = self._ledger.session_id
-        return self._fire(
-            _Moment(
-                event=EVENTS["SessionStart"],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, _: (principal, session, now, facts),
-            )
-        )
+        return self._fire("SessionStart", principal, cause, lambda now, facts, _: (principal, session, now, facts))
 
     def user_prompt_submit(self, prompt: str, principal: Principal, cause: str) -> HookResult:
         """Ask the hooks about a prompt, before it is recorded."""
         session = self._ledger.session_id
         return self._fire(
-            _Moment(
-                event=EVENTS["UserPromptSubmit"],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, left: (left["prompt"], principal, session, now, facts),
-                subject={"prompt": prompt},
-            )
+            "UserPromptSubmit",
+            principal,
+            cause,
+            lambda now, facts, left: (left["prompt"], principal, session, now, facts),
+            subject={"prompt": prompt},
         )
 
     def skill_start(self, skill: str, prompt: str, principal: Principal, cause: str) -> HookResult:
         """Ask whether *skill* may be used for *prompt*, and with which text."""
         session = self._ledger.session_id
         return self._fire(
-            _Moment(
-                event=EVENTS["SkillStart"],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, _, left: (skill, left["prompt"], principal, session, now),
-                subject={"prompt": prompt},
-            )
+            "SkillStart",
+            principal,
+            cause,
+            lambda now, _, left: (skill, left["prompt"], principal, session, now),
+            subject={"prompt": prompt},
         )
 
     def pre_ability_create(self, bound: BoundAbility, call: Call, cause: str) -> HookResult:
@@ -132,14 +123,12 @@ class HookRunner:
         """Ask the hooks of an event that a flow fires about *subject*; raises `KeyError` for an unknown event."""
         session = self._ledger.session_id
         return self._fire(
-            _Moment(
-                event=EVENTS[event],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, left: (left, principal, session, now, facts),
-                subject=canonical.decode(canonical.admit(dict(subject))),
-                whole=False,
-            )
+            event,
+            principal,
+            cause,
+            lambda now, facts, left: (left, principal, session, now, facts),
+            subject=canonical.decode(canonical.admit(dict(subject))),
+            whole=False,
         )
 
     def stop(self, principal: Principal, cause: str, *, ok: bool) -> HookResult:
@@ -154,17 +143,11 @@ class HookRunner:
 
     def _end(self, event: str, principal: Principal, cause: str, *, ok: bool) -> HookResult:
         session = self._ledger.session_id
-        return self._fire(
-            _Moment(
-                event=EVENTS[event],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, _: (session, ok, now, facts),
-            )
-        )
+        return self._fire(event, principal, cause, lambda now, facts, _: (session, ok, now, facts))
 
-    def _fire(self, moment: _Moment) -> HookResult:
-        return self._ask(moment, self._hooks.get(moment.event.name, ()), {})
+    def _fire(self, event: str, principal: Principal, cause: str, arguments: _Arguments, **more: Any) -> HookResult:
+        moment = _Moment(event=EVENTS[event], principal=principal, cause=cause, arguments=arguments, **more)
+        return self._ask(moment, self._hooks.get(event, ()), {})
 
     def _ask(self, moment: _Moment, hooks: Sequence[BoundGate], more: Mapping[str, Any]) -> HookResult:
         if not hooks:
