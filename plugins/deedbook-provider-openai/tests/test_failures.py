@@ -115,7 +115,7 @@ UNCLEAR = {
 def test_answer_that_is_not_the_protocol_s_is_no_answer(endpoint, say, ask, told):
     endpoint.plays(say.body(told))
     message, retryable = failed(ask, code="INTAKE_REFUSED" if isinstance(told, bytes) and told != b"[]" else CODE)
-    assert message.startswith(f"{endpoint.url}/v1: the endpoint's answer is ")
+    assert message.startswith(f"{endpoint.url}: the endpoint's answer is ")
     assert retryable
 
 
