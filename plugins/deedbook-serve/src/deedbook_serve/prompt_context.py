@@ -6,8 +6,12 @@ It is active where the workspace has `features: {prompts: {}}`, or a hook or pol
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-from deedbook.contract import Event, EventType, Object
+from deedbook.contract import Event, EventType, Failed, Object
 from deedbook.contract.features import FeatureSpec, featureimpl
+from deedbook.format.errors import DeedbookError, fault
+from deedbook.sessions.session import Session
+
+from .archive import SessionArchive
 
 RECORD: Final = "x.prompts.context"
 FACT: Final = "prompts.context"
@@ -27,7 +31,7 @@ class Prompts:
     )
 
     @featureimpl
-    def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:  # noqa: ARG002 - the moment's signature
+    def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:
         """Return the reader of the fact, which follows the session's *ledger*."""
         last: dict[str, Any] = {}
 
@@ -36,5 +40,16 @@ class Prompts:
                 last.clear()
                 last.update(event.payload["context"])
 
+        for event in SessionArchive(kernel.state).read_events(ledger.session_id):  # of a session that is resumed
+            follow(event)
         ledger.subscribe(follow)
         return {FACT: lambda _: dict(last)}
+
+
+def record_context(session: Session, context: Object) -> None:
+    """Record the *context* of the next prompt of *session*; raises `DeedbookError` if the feature is not active."""
+    try:
+        session.record(RECORD, {"context": context})
+    except Failed as failure:
+        why = f"{failure}; a context needs features: {{prompts: {{}}}} in .system/deedbook.yaml"
+        raise DeedbookError(fault(failure.code, why)) from None
