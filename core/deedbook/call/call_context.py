@@ -1,6 +1,7 @@
 """The context of a call for its handler."""
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,16 +9,18 @@ import attrs
 
 from deedbook.contract import Failed, Json, Object, Principal, Skill
 from deedbook.format import canonical
-from deedbook.format.errors import Err, Result
+from deedbook.format.errors import DeedbookError, Err, Result
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, as_role, intersect_allowed, narrow_caller, under_call, under_flow, with_skill
+from deedbook.policy.completions import Completion
 
 from .door import Door
 from .handlers import Ticket
+from .records import check_record
 
 if TYPE_CHECKING:
     from deedbook.format.context import RunContext
@@ -99,6 +102,11 @@ class OpenCall:
         self.door.ledger.append([entry])
         return span
 
+    def check_record(self, bindings: Bindings, event_type: str, payload: Object) -> None:
+        """Check an event that the call's handler records; raises `Failed`."""
+        entry: Any = bindings.entry_of(self.ticket.bound.id)
+        check_record(bindings, event_type, payload, "/".join(entry["plugin"]))
+
     def faults(self, schema: str, value: Json) -> tuple[Violation, ...]:
         """Return the violations of *value*."""
         assert self._schemas is not None
@@ -148,6 +156,24 @@ class CallCtx:
         """Act like `call`, from a coroutine."""
         full = self._complete_args(ability, args)
         return self._read_outcome(await self._door.acall(self._caller(), ability, full, self._ticket.span))
+
+    def load(self, model: str) -> None:
+        """Let a model that the call uses import what it needs; that time does not count."""
+        door, ticket = self._door, self._ticket
+        begun = door.clock()
+        with suppress(DeedbookError):  # the call of the model reports it
+            bound = door.bindings.find(model) if model in (ticket.bound.uses.names or ()) else None
+            if bound is not None and isinstance(bound.handler, Completion):
+                bound.handler.load()
+        ticket.extend(door.clock() - begun)
+
+    def record(self, event_type: str, payload: Object) -> None:
+        """Record an event of a type that the handler declares."""
+        work = OpenCall(self._door, self._ticket)
+        if work.ticket.span not in work.door.open:
+            raise Failed("TOOL_NOT_ALLOWED", f"{event_type}: {OVER.why} records nothing")
+        work.check_record(work.door.bindings, event_type, payload)
+        work.write(event_type, "runtime", payload, cause=work.ticket.span)
 
     def _read_outcome(self, result: Result[Json]) -> Json:
         """Return the value of *result*; that of a flow that keeps a context is the outcome of its run."""

@@ -17,6 +17,8 @@ from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
 if TYPE_CHECKING:
+    from asyncio import Timeout
+
     from deedbook.plugins.call_files import CallFiles
     from deedbook.policy.limits import FileRules
 
@@ -33,7 +35,7 @@ class Ticket:
     *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
     clock, in seconds; *outcome* is the span of its outcome, and *end* how it ended (`Outcome`). *signals* are those of
     hooks. *asked* is the reason why a person must decide, if the agent asks the person. *settlements* are functions of
-    features to call with the outcome.
+    features to call with the outcome. *limit* ends a coroutine at the *deadline*.
     """
 
     bound: BoundAbility
@@ -49,6 +51,13 @@ class Ticket:
     signals: Mapping[str, Any] = attrs.field(factory=dict)
     asked: str = ""
     settlements: "tuple[Callable[[Outcome | None], None], ...]" = ()
+    limit: "Timeout | None" = None
+
+    def extend(self, seconds: float) -> None:
+        """Let the call, which is under way, end *seconds* later."""
+        self.deadline += seconds
+        if self.limit is not None and (when := self.limit.when()) is not None:
+            self.limit.reschedule(when + seconds)
 
     def settle(self, outcome: "Outcome | None") -> None:
         """Tell the features, once, the recorded *outcome*, or ``None`` if the call did not begin."""
@@ -168,13 +177,16 @@ def _file_rules(ticket: Ticket) -> "FileRules | None":
 
 
 async def _within(made: Awaitable[T], ticket: Ticket, clock: Clock) -> T:
+    from asyncio import timeout
+
     from deedbook.format.loops import within
 
     left = ticket.bound.timeout if ticket.bound.interruptible else float("inf")
     if left == float("inf"):
-        return await within(made, None)
+        return await within(made, timeout(None))
     ticket.deadline = clock() + left  # what the handler did before it returned the coroutine does not count
-    return await within(made, left)
+    ticket.limit = timeout(left)
+    return await within(made, ticket.limit)
 
 
 def _interruption(ticket: Ticket, cause: BaseException) -> Interrupted:

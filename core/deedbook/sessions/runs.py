@@ -17,7 +17,6 @@ import attrs
 from deedbook.call.call_context import CallCtx, OpenCall, Show
 from deedbook.call.door import Door
 from deedbook.call.handlers import RunSuspended, Ticket
-from deedbook.call.records import check_record
 from deedbook.contract import (
     AbilityInfo,
     AgentInfo,
@@ -138,13 +137,10 @@ class RunCalls(CallCtx):
 
     def record(self, event_type: str, payload: Object) -> None:
         """Record a worker's report, or an event of a type that the flow declares; the payload is checked first."""
-        work = self._work
         if event_type == REPORT:
             self._check_report(payload)
         else:
-            bindings = self._journal.bindings
-            entry = bindings.entry_of(work.ticket.bound.id) or {}
-            check_record(bindings, event_type, payload, "/".join(entry["plugin"]))
+            self._work.check_record(self._journal.bindings, event_type, payload)
         self._journal.write(event_type, "agent", payload)
 
     def answer(self, text: str) -> None:

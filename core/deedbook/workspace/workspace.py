@@ -75,11 +75,7 @@ SKILLS: Final = f"{SYSTEM}/skills"
 AGENTS: Final = "agents"
 
 _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "abilities": tuple(f"registry/{level}" for level in LEVELS),
-        "hooks": ("hooks",),
-        "policies": ("policies",),
-    }
+    {"abilities": tuple(f"registry/{level}" for level in LEVELS), "hooks": ("hooks",), "policies": ("policies",)}
 )
 _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
