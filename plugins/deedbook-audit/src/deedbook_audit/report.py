@@ -219,7 +219,7 @@ class Findings:
         """Add a failure; *found* is made safe to print."""
         self._counts[check] += 1
         if self._counts[check] <= MOST_OF_A_KIND:
-            self._kept.append(Failure(line, check, expected, excerpt(found)))
+            self._kept.append(Failure(line, check, expected, excerpt(found if found.strip() else "nothing but blanks")))
 
     def is_full(self, check: str) -> bool:
         """Return whether further failures of *check* are only counted, so that they need no description."""
