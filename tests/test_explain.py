@@ -144,6 +144,7 @@ def test_explain_of_a_recorded_denial_says_who_decided_and_whether_it_still_hold
 def test_explain_of_an_event_that_is_no_call_says_so(only_read: Place) -> None:
     err = only_read.here("explain", "last", "0", status=2).err
     assert "is no call, no denial and no decision about a subject" in err
+    assert "[EVENT_NOT_FOUND]" in err
     (seq,) = re.search(r"; those have the seq ([0-9]+) ", err).groups()
     only_read.here("explain", "last", seq, status=3)
     assert "`deedbook tree --ids last`" in err

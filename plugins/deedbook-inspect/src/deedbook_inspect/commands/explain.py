@@ -290,7 +290,7 @@ def _find_decision(calls: Any, session: str, event: str) -> "RecordedCall | Reco
         if event in (str(call.seq), call.span):
             return call  # type: ignore[no-any-return]
         known.append(call.seq)
-    raise LedgerError(fault("SESSION_NOT_FOUND", _describe_no_call(session, event, known)))
+    raise LedgerError(fault("EVENT_NOT_FOUND", _describe_no_call(session, event, known)))
 
 
 def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
