@@ -158,11 +158,19 @@ class Report:
 
 def unreadable(file: str, why: str) -> Report:
     """Return the report on a *file* that was not read: it is no regular file, or cannot be opened."""
-    failure = Failure(0, "readable", "a regular file with one name, that can be read", excerpt(why))
+    failure = Failure(0, "readable", "a regular file that can be read and has one name", excerpt(_describe_found(why)))
     return Report(
         file=file, format="unknown", level="full", session_id=None, state="unknown", events=0, head=None,
         bytes=Part(failures=(failure,)), structure=Part(), notes=(), torn=None,
     )  # fmt: skip
+
+
+def _describe_found(why: str) -> str:
+    """Return what was found in place of a ledger, from the reason *why* it was not read."""
+    what = why.partition("; ")[0]
+    if what.startswith("is "):
+        return what.removeprefix("is ")
+    return f"a path that {what}" if what.startswith(("has ", "leads ", "holds ")) else f"an error: {why}"
 
 
 def _part(name: str, part: Part, good: str) -> Iterator[str]:
