@@ -263,18 +263,18 @@ def test_calls_do_not_share_connections(operation, ask, server):
 def test_address_inside_a_network_is_known_as_such(address):
     from ipaddress import ip_address
 
-    from deedbook_tool_http.hosts import kind
+    from deedbook_tool_http.hosts import non_public_kind
 
-    assert kind(ip_address(address)) is not None
+    assert non_public_kind(ip_address(address)) is not None
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8"])
 def test_public_address_is_one(address):
     from ipaddress import ip_address
 
-    from deedbook_tool_http.hosts import kind
+    from deedbook_tool_http.hosts import non_public_kind
 
-    assert kind(ip_address(address)) is None
+    assert non_public_kind(ip_address(address)) is None
 
 
 @pytest.fixture
