@@ -379,13 +379,7 @@ class Door:
             return verdict
 
     def _defer(
-        self,
-        verdict: Verdict,
-        bound: BoundAbility,
-        caller: Caller,
-        cause: str,
-        entries: list[Entry],
-        opening: Opening,
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry], opening: Opening
     ) -> Ticket:
         """Open a call whose agent asks a person; the deferral and the intent are durable before the effect."""
         left = self.approval_wait.deferral(verdict, bound, caller, cause)
@@ -394,13 +388,7 @@ class Door:
         return ticket
 
     def _open(
-        self,
-        verdict: Verdict,
-        bound: BoundAbility,
-        caller: Caller,
-        cause: str,
-        entries: list[Entry],
-        opening: Opening,
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry], opening: Opening
     ) -> Ticket:
         span, begun = opening.span, False
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))

@@ -156,11 +156,7 @@ class ReplayJournal(RunJournal):
         return read_result(self._told.open(dict(due.event.payload), due.event), subject)
 
     def decide(
-        self,
-        policy: str,
-        subject: str,
-        value: Object,
-        ask: Callable[[], tuple[Object, str]],
+        self, policy: str, subject: str, value: Object, ask: Callable[[], tuple[Object, str]]
     ) -> tuple[Object, str]:
         """Give the recorded answer of a policy about a subject, or ask it."""
         name = decision_name(policy, subject)

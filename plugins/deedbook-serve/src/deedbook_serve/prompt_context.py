@@ -4,10 +4,13 @@ It is active where the workspace has `features: {prompts: {}}`, or a hook or pol
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from deedbook.contract import Event, EventType, Object
 from deedbook.contract.features import FeatureSpec, featureimpl
+from deedbook.format.files import Folder
+from deedbook.format.sealed import open_values
 
 RECORD: Final = "x.prompts.context"
 FACT: Final = "prompts.context"
@@ -29,12 +32,17 @@ class Prompts:
     @featureimpl
     def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:  # noqa: ARG002 - the moment's signature
         """Return the reader of the fact, which follows the session's *ledger*."""
-        last: dict[str, Any] = {}
+        last: dict[str, Any] = {"context": {}}
+        place = Path(ledger.place).parent
 
         def follow(event: Event) -> None:
             if event.type == RECORD:
-                last.clear()
-                last.update(event.payload["context"])
+                last.update(event.payload)
+
+        def read(_: Any) -> Object:
+            with Folder.at(place) as folder:  # the ledger seals what is large
+                context: Object = open_values(folder, last["context"])
+            return context
 
         ledger.subscribe(follow)
-        return {FACT: lambda _: dict(last)}
+        return {FACT: read}
