@@ -316,6 +316,7 @@ def served() -> Book:
     book.add("tool.result", {"result": {"text": "hi"}, "tool_name": "echo"}, parent=asked, actor="tool")
     book.add("action.done", {"id": "a", "status": "ok", "task": "t-0"}, parent=span)
     span = book.add("action.received", {**said, "id": "b", "after": ["a"]}, parent=root, actor="user")
+    book.add("action.started", {"id": "b", "session": "d" * 32}, parent=span)
     book.add("action.done", {"id": "b", "status": "failed", "code": "FAILED", "message": "no"}, parent=span)
     book.add("action.refused", {"code": "ACTION_UNKNOWN", "message": "no"}, parent=root)
     book.add("session.linked", {"traceparent": f"00-{'0a' * 16}-{'0b' * 8}-01"}, parent=root)

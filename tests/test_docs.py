@@ -201,6 +201,7 @@ def test_error_codes_are_known(page):
         "SANDBOX_REFUSED",
         "GIT_FAILED",
         "GIT_REFUSED",
+        "GIT_MOVED",
         "PATCH_REFUSED",
     }
     words = {word for word in re.findall(r"`([A-Z]+_[A-Z_]+)`", prose(page)) if not word.startswith("DEEDBOOK_")}
@@ -213,7 +214,7 @@ def test_error_codes_are_known(page):
         "SSL_CERT_FILE",
         "XDG_CONFIG_HOME",
     }
-    actions = SCHEMAS.document("runtime_request_v2")["$defs"]["action"]["properties"]["action"]["enum"]
+    actions = SCHEMAS.document("runtime_request_v3")["$defs"]["action"]["properties"]["action"]["enum"]
     assert words <= set(CODES) | variables | set(actions) | (own if "plugins" in page.parts else set())
 
 
@@ -432,11 +433,12 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
     if page in STARTED:
         copytree(STARTER, tmp_path / ".system")
     for block in blocks(page):
-        place = re.fullmatch(r"# ((?:\.system|house|tasks)/\S+|[a-z]+\.py)", block.first)
+        place = re.fullmatch(r"(?:# |<!-- )((?:\.system|house|tasks)/\S+|[a-z]+\.py)(?: -->)?", block.first)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             rest = block.text.partition("\n")[2]
-            text = rest if rest.startswith("---\n") or block.language == "json" else block.text
+            named = rest.startswith("---\n") or block.language == "json" or block.first.startswith("<!--")
+            text = rest if named else block.text
             (tmp_path / place[1]).write_text(text, encoding="utf-8")
     with shell_in(tmp_path) as shell:
         for block in blocks(page):

@@ -6,7 +6,7 @@ from deedbook import Err, Ok
 from deedbook.cli.execution import call_ending
 from deedbook.format.reader import read
 from deedbook_serve.serving.action_records import read_actions
-from deedbook_serve.serving.actions import BatchRunner, describe_ended, rebuild_outcomes
+from deedbook_serve.serving.actions import BatchRunner, OutcomeSources, describe_ended, rebuild_outcomes
 from deedbook_serve.serving.batches import order_actions
 from deedbook_serve.tasks.run_outcome import read_run_outcome
 
@@ -30,7 +30,7 @@ def shop(lab):
 
 def batch(session, tasks, *actions, request="r1"):
     steps = order_actions([{"id": f"a{number}", **each} for number, each in enumerate(actions)]).value
-    return list(BatchRunner(session, tasks, lambda: None).run(steps, request, DIGEST).values()), steps
+    return list(BatchRunner(session, tasks, None, lambda: None).run(steps, request, DIGEST).values()), steps
 
 
 def test_batch_reports_the_reply_of_a_run_that_completed(shop):
@@ -78,7 +78,9 @@ def test_run_that_did_not_complete_is_no_success(shop, state, code):
     assert again.error.code == repeated.error.code == code
     assert (task.state, task.code) == ("failed", code)
     recorded = read_actions(shop.events(session), "r1")
-    rebuilt = rebuild_outcomes(recorded, steps, DIGEST, describe_ended(session.id), lambda _: None)
+    rebuilt = rebuild_outcomes(
+        recorded, steps, DIGEST, describe_ended(session.id), OutcomeSources(lambda _: None, lambda _: None)
+    )
     assert [rebuilt[each["id"]] for each in outcomes] == outcomes
 
 
@@ -92,7 +94,9 @@ def test_repeated_request_and_task_give_the_reply_of_an_ended_session(shop):
         )  # fmt: skip
     first.end(ok=True, reason="done")
     recorded = read_actions(shop.events(first), "r1")
-    rebuilt = rebuild_outcomes(recorded, steps, DIGEST, describe_ended(first.id), lambda _: None)
+    rebuilt = rebuild_outcomes(
+        recorded, steps, DIGEST, describe_ended(first.id), OutcomeSources(lambda _: None, lambda _: None)
+    )
     assert [rebuilt[each["id"]] for each in outcomes] == outcomes
     with shop.tasks(shop.session()) as tasks:
         again = tasks.run(outcomes[1]["task"]).value

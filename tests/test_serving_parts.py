@@ -14,7 +14,13 @@ from deedbook.format.errors import DeedbookError, Err, Ok
 from deedbook.format.files import Folder
 from deedbook_serve.client import Runtime
 from deedbook_serve.serving.action_records import read_actions
-from deedbook_serve.serving.actions import describe_ended, describe_not_started, get_status, rebuild_outcomes
+from deedbook_serve.serving.actions import (
+    OutcomeSources,
+    describe_ended,
+    describe_not_started,
+    get_status,
+    rebuild_outcomes,
+)
 from deedbook_serve.serving.batches import order_actions
 from deedbook_serve.serving.instance_lock import hold_instance_lock
 from deedbook_serve.serving.sockets import get_peer_uid, listen, notify, take_inherited
@@ -244,6 +250,9 @@ def test_folder_has_one_tenant_who_says_who_it_is(tmp_path):
         pass
 
 
+NO_SOURCES = OutcomeSources(lambda _: None, lambda _: None)
+
+
 # --- what a ledger says of a request --------------------------------------------------------------------------------
 
 
@@ -261,16 +270,16 @@ def step(ident):
 
 def test_action_whose_end_is_not_recorded_is_unknown_and_one_that_was_not_begun_is_not():
     known = read_actions([received("1", "a"), event("2", "1", "tool.call")], "k")
-    told = rebuild_outcomes(known, [step("a"), step("b")], "d", describe_ended("s"), lambda _: None)
+    told = rebuild_outcomes(known, [step("a"), step("b")], "d", describe_ended("s"), NO_SOURCES)
     assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "SESSION_ENDED"]
-    told = rebuild_outcomes(known, [step("a"), step("b")], "d", describe_not_started(), lambda _: None)
+    told = rebuild_outcomes(known, [step("a"), step("b")], "d", describe_not_started(), NO_SOURCES)
     assert [told[name]["error"]["code"] for name in "ab"] == ["OUTCOME_UNKNOWN", "ACTION_SKIPPED"]
 
 
 def test_lost_run_of_a_task_is_told_with_who_decides_about_it():
     steps = order_actions([{"id": "a", "action": "RUN_TASK", "task": "t-" + "0" * 32}]).value
     (told,) = rebuild_outcomes(
-        read_actions([received("1", "a")], "k"), steps, "d", describe_ended("s"), lambda _: None
+        read_actions([received("1", "a")], "k"), steps, "d", describe_ended("s"), NO_SOURCES
     ).values()
     assert told["error"]["code"] == "OUTCOME_UNKNOWN"
     assert "deedbook tasks decide" in told["error"]["message"]
@@ -292,7 +301,7 @@ def test_calls_that_a_call_made_are_not_the_actions_own():
         ],
         "k",
     )
-    told = rebuild_outcomes(known, [step("a")], "d", describe_not_started(), lambda _: None)["a"]
+    told = rebuild_outcomes(known, [step("a")], "d", describe_not_started(), NO_SOURCES)["a"]
     assert (told["result"], told["guard"]) == ("outer", [{"hook": "h", "value": "outer"}])
 
 

@@ -83,7 +83,7 @@ FAMILIES: Final = (
         intent="call", outcomes=("result", "error"),
     ),
     Family("task", "L1", ("created", "updated", "denied", "started", "ended", "decided", "deleted")),
-    Family("action", "L1", ("received", "done", "refused")),
+    Family("action", "L1", ("received", "started", "done", "refused")),
     Family("bridge", "L1", ("session", "told", "undelivered", "refused")),
     Family(
         "llm", "L2", ("request", "response", "error"), intent="request", outcomes=("response", "error")

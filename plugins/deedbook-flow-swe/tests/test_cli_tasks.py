@@ -93,6 +93,19 @@ def test_rework_with_a_note_reaches_the_phase_and_an_approval_ends_the_task(shop
     assert "no task of the queue waits" in shop.here("swe", "run", status=0).out
 
 
+@pytest.mark.parametrize("answer", ["approve", "deny"])
+def test_page_of_tasks_that_wait_says_that_one_is_answered_until_it_goes_on(shop, answer):
+    begin(shop)
+    page = shop.path / "shared/human-review-queue.md"
+    before = page.read_text()
+    assert "## task-1\n\n- check: " in before
+    shop.here("approvals", answer, shop.request(), "--as", "ada", status=0)
+    assert page.read_text() == before + "- A person has answered; `deedbook swe run` goes on with the task.\n"
+    [ran] = shop.here("swe", "run", "--json").fits("output_swe_run_v1")["tasks"]
+    assert "task-1" not in page.read_text()
+    assert "rendering_edited" not in (shop.path / f".deedbook/sessions/{ran['session']}/.events.jsonl").read_text()
+
+
 def test_run_goes_on_with_a_task_that_a_person_has_answered(shop):
     begin(shop)
     waits = shop.here("swe", "run", "--all", status=0)

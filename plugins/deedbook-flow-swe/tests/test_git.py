@@ -137,6 +137,58 @@ def test_git_refuses_what_makes_no_sense(opened):
         assert opened.fails("git", **args).code == code, args
 
 
+# --- a repository that moves on ---------------------------------------------------------------------------------------
+
+UPDATE = {"action": "update", "worktree": COPY, "repository": PROJECT}
+
+
+def commit_file(project, path, text):
+    """Commit a file in the repository, as a person would; return the commit."""
+    (project / path).write_text(text)
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", f"change {path}")
+    return git(project, "rev-parse", "HEAD").strip()
+
+
+def test_copy_without_commits_begins_anew_at_the_last_commit(opened, lab, project):
+    base = opened("git", **UPDATE)
+    assert base == {"commit": base["head"], "head": base["head"], "merged": True, "conflicts": []}
+    head = commit_file(project, "news.txt", "new\n")
+    assert opened("git", **UPDATE) == {"commit": head, "head": head, "merged": True, "conflicts": []}
+    assert (lab.path / COPY / "news.txt").read_text() == "new\n"
+    assert opened("git", action="head", worktree=COPY, repository=PROJECT)["moved"] is False
+    opened("git", action="reset", worktree=COPY)
+    assert (lab.path / COPY / "news.txt").exists()
+
+
+def test_copy_with_commits_gets_the_last_commit_by_a_merge_and_can_be_merged_then(opened, lab, project):
+    merge = verified(opened)
+    head = commit_file(project, "news.txt", "new\n")
+    found = opened("git", **UPDATE)
+    assert (found["head"], found["merged"], found["conflicts"]) == (head, True, [])
+    assert (lab.path / COPY / "README.md").read_text() == "# The shop\n"
+    assert (lab.path / COPY / "news.txt").read_text() == "new\n"
+    assert git(lab.path / COPY, "log", "-1", "--format=%P").strip() == f"{merge['commit']} {head}"
+    assert opened("git", **UPDATE) == found, "the same update again makes no commit"
+    assert opened("git", action="head", worktree=COPY, repository=PROJECT)["moved"] is True
+    assert opened("git", **{**merge, "head": head, "commit": found["commit"]})["merged"]
+    assert (project / "README.md").read_text() == "# The shop\n"
+    opened("git", action="reset", worktree=COPY, commit=merge["commit"])
+    assert not (lab.path / COPY / "news.txt").exists()
+
+
+def test_update_in_conflict_or_of_a_rewritten_history_leaves_the_copy_as_it_is(opened, lab, project):
+    merge = verified(opened)
+    before = (hashes(lab.path / COPY, ".git"), git(lab.path / COPY, "rev-parse", "HEAD"))
+    head = commit_file(project, "README.md", "# Our shop\n")
+    expected = {"commit": merge["commit"], "head": head, "merged": False}
+    assert opened("git", **UPDATE) == {**expected, "conflicts": ["README.md"]}
+    git(project, "checkout", "-q", "--orphan", "other")
+    head = commit_file(project, "README.md", "# Shop\n")
+    assert opened("git", **UPDATE) == {**expected, "head": head, "conflicts": []}
+    assert (hashes(lab.path / COPY, ".git"), git(lab.path / COPY, "rev-parse", "HEAD")) == before
+
+
 # --- hostile repositories ---------------------------------------------------------------------------------------------
 
 
@@ -182,7 +234,7 @@ def test_merge_refuses_other_commits_a_dirty_tree_and_a_repository_that_has_move
     assert git(project, "rev-parse", "HEAD").strip() == merge["head"]
     git(project, "commit", "-q", "-a", "-m", "fix: meanwhile")
     moved = git(project, "rev-parse", "HEAD")
-    assert opened.fails("git", **merge).code == "GIT_REFUSED"
+    assert opened.fails("git", **merge).code == "GIT_MOVED"
     assert git(project, "rev-parse", "HEAD") == moved
 
 
@@ -305,3 +357,20 @@ def test_actions_on_the_working_copy_that_were_killed_are_finished(lab, host, ac
         assert SweGit({}, host).reconcile(args, "")
     assert git(lab.path / COPY, "log", "--format=%s").splitlines() == ["feat: name the shop", "feat: begin"]
     assert git(lab.path / COPY, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["without commits", "with commits"])
+@pytest.mark.parametrize("after", ["fetch", "update-ref", "read-tree"])
+def test_update_that_was_killed_is_finished(lab, host, act, own, after):
+    act({"action": "open", "worktree": COPY, "repository": PROJECT})
+    if own:
+        verified(lambda _, **args: act(args))
+    head = commit_file(lab.path / PROJECT, "news.txt", "new\n")
+    assert act(UPDATE, after) is None
+    told = SweGit({}, host).reconcile(UPDATE, "")
+    assert (told["head"], told["merged"]) == (head, True)
+    assert told == act(UPDATE)
+    assert (lab.path / COPY / "news.txt").read_text() == "new\n"
+    assert git(lab.path / COPY, "status", "--porcelain") == ""
+    merges = git(lab.path / COPY, "log", "--merges", "--format=%s").splitlines()
+    assert merges == ["merge: the last commit of repos/shop"] * own

@@ -8,7 +8,7 @@ from pipelines import definition_of
 from shop import FIRST, SECOND, Shop, build, check, outline
 
 from deedbook.format.errors import DeedbookError
-from deedbook_flow_swe.running.board import read_rows
+from deedbook_flow_swe.running.board import TaskBoard
 from deedbook_flow_swe.running.runner import PipelineRunner
 from deedbook_flow_swe.running.task_queue import TaskQueue, parse_line
 
@@ -173,7 +173,7 @@ def test_task_with_members_that_no_task_has_is_refused(shop, desk):
 
 def test_board_reads_a_task_that_waits_for_nobody_and_one_that_was_interrupted(shop):
     shop.lab.session("run").ledger.close()
-    assert read_rows(shop.lab.state) == []
+    assert TaskBoard(shop.lab.state).list_rows() == []
 
 
 def test_request_in_plain_words_is_a_task_too(shop):

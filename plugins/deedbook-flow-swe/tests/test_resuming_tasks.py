@@ -12,32 +12,43 @@ from deedbook import Ok
 FLOW = "swe/small"
 
 
-def respond(request, ctx):
-    """Answer by what the prompt says, so that every process gives the same answers: the first check finds something."""
-    text = request["messages"][-1]["content"]
-    if request["role"] == "outliner":
-        return outline()
-    if request["role"] == "builder":
-        return build(FIRST if FIRST in text else SECOND)
-    return check()
+def commit_once(repository, name):
+    """Commit a new file in the repository, as another task would, unless that was done before."""
+    if not (repository / name).exists():
+        (repository / name).write_text("new\n")
+        git(repository, "add", "-A")
+        git(repository, "commit", "-q", "-m", name)
 
 
 @pytest.fixture
 def shop(lab):
+    """Return a shop whose first check fails; the repository moves on before the second build, and during it."""
     made = Shop(lab, with_git=True)
-    lab.model(respond, tier="mid")
     made.change("contracts/check.yaml", "passed: PASSED.md", "passed: MERGED.md")
     failed = lab.path / "failed"
+
+    def respond(request, ctx):
+        """Answer by what the prompt says, so that every process gives the same answers."""
+        text = request["messages"][-1]["content"]
+        if request["role"] == "outliner":
+            return outline()
+        if request["role"] == "builder":
+            if failed.exists() and FIRST not in text:
+                commit_once(made.repository, "during")
+            return build(FIRST if FIRST in text else SECOND)
+        return check()
 
     def run_tests(args, ctx):
         """Fail once, in whichever process that is."""
         count = {"passed": 1, "failed": 0, "exit_code": 0}
         if not failed.exists():
             failed.write_text(str(ctx.idempotency_key))
+            commit_once(made.repository, "before")
         if failed.read_text() == ctx.idempotency_key:
             count |= {"failed": 1, "exit_code": 1}
         return {"schema_version": "v1", "unit_id": FIRST, **count}
 
+    lab.model(respond, tier="mid")
     lab.tool("swe/tests", run_tests, effects="read", files="none")
     return made
 
@@ -81,6 +92,8 @@ def test_task_whose_process_died_goes_on_where_it_stood(shop, at):
         ("outline", 1, None), ("build", 1, FIRST), ("build", 1, SECOND), ("build", 1, None),
         ("build", 2, FIRST), ("build", 2, SECOND), ("build", 2, None), ("check", 2, None),
     ]  # fmt: skip
-    subjects = git(shop.repository, "log", "--topo-order", "--format=%s", "--no-merges").split("\n")
-    assert subjects == ["feat: unit-002", "feat: unit-001", "first"]
-    assert git(shop.repository, "log", "-1", "--format=%s") == "merge: Raise the limit"
+    subjects = git(shop.repository, "log", "--format=%s").split("\n")
+    assert subjects[0] == "merge: Raise the limit"
+    assert sorted(subjects[1:]) == [
+        "before", "during", "feat: unit-001", "feat: unit-002", "first", "merge: the last commit of repos/shop",
+    ]  # fmt: skip

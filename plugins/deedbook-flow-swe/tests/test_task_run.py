@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from shop import FIRST, SECOND, Shop, answer, build, check, git, outline
+from shop import FIRST, PATCHES, SECOND, Shop, answer, build, check, git, outline
 
 from deedbook import Err, Failed, Ok
 from deedbook.approvals.keys import KeyRing
@@ -354,6 +354,91 @@ def test_block_after_the_merge_goes_to_a_person_and_not_back(lab):
     assert shop.asked() == ["outliner", "builder", "builder", "checker", "checker"]
     assert shop.events("task_ended")[0]["state"] == "done"
     assert git(shop.repository, "rev-parse", "HEAD") == merged
+
+
+# --- a repository that moves on ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def merging(lab):
+    """Return a shop with a repository, whose last phase merges; every agent gives a good answer."""
+    made = Shop(lab, with_git=True)
+    made.change("contracts/check.yaml", "passed: PASSED.md", "passed: MERGED.md")
+    made.good()
+    return made
+
+
+def commit_of_others(shop, path, text):
+    """Commit a file in the repository, as a person or another task would."""
+    (shop.repository / path).write_text(text)
+    git(shop.repository, "add", "-A")
+    git(shop.repository, "commit", "-q", "-m", f"change {path}")
+
+
+def meanwhile(shop, path, text, given):
+    """Return an answer of an agent; others commit a file before it is given for the first time."""
+    left = [1]
+
+    def respond(request):
+        if left:
+            left.clear()
+            commit_of_others(shop, path, text)
+        return given
+
+    return respond
+
+
+def test_change_is_built_on_the_commit_that_the_repository_has_then(merging):
+    merging.answers["outliner"] = [meanwhile(merging, "news.txt", "new\n", outline())]
+    assert merging.run().value.state == "COMPLETED"
+    assert merging.blocks() == []
+    subjects = git(merging.repository, "log", "--topo-order", "--format=%s").split("\n")
+    assert subjects == ["merge: Raise the limit", "feat: unit-002", "feat: unit-001", "change news.txt", "first"]
+
+
+def test_phase_that_merges_checks_the_change_with_the_commits_of_others(merging):
+    merging.answers["builder"] = [build(FIRST), meanwhile(merging, "news.txt", "new\n", build(SECOND))]
+    assert merging.run().value.state == "COMPLETED"
+    assert (merging.blocks(), merging.asked()) == ([], ["outliner", "builder", "builder", "checker"])
+    subjects = git(merging.repository, "log", "--topo-order", "--format=%s").split("\n")
+    assert subjects[:2] == ["merge: Raise the limit", "merge: the last commit of repos/shop"]
+    assert (merging.repository / "shop.py").read_text() == "LIMIT = 2\n"
+    assert (merging.repository / "news.txt").read_text() == "new\n"
+    assert (merging.lab.path / "tasks/task-1/worktree/news.txt").exists()
+
+
+def test_change_in_conflict_is_built_again_on_the_commits_of_others(merging):
+    other = PATCHES[FIRST].replace("LIMIT = 1", "LIMIT = 7")
+    second = meanwhile(merging, "shop.py", "LIMIT = 7\n", build(SECOND))
+    merging.answers["builder"] = [build(FIRST), second, build(FIRST, other), build(SECOND)]
+    assert merging.run().value.state == "COMPLETED"
+    assert merging.blocks() == [("check", "input", "merge-conflict", "shop.py")]
+    assert merging.asked() == ["outliner", *["builder"] * 4, "checker"]
+    assert "others have committed changes of shop.py" in merging.requests[3]["messages"][-1]["content"]
+    assert (merging.repository / "shop.py").read_text() == "LIMIT = 2\n"
+    reward = merging.events("rewarded")[0]["reward"]
+    assert (reward["phases_rolled_back"], reward["failure_verified"]) == ([], False), "nobody is at fault"
+
+
+def test_repository_that_moves_on_during_the_merging_phase_lets_only_that_phase_run_again(merging):
+    merging.answers["checker"] = [meanwhile(merging, "news.txt", "new\n", check())]
+    assert merging.run().value.state == "COMPLETED"
+    assert merging.blocks() == [("check", "input", "repository", None)]
+    assert merging.asked() == ["outliner", "builder", "builder", "checker", "checker"]
+    assert (merging.repository / "news.txt").exists()
+
+
+def test_repository_with_work_of_others_in_its_files_waits_for_a_person_who_takes_it_away(merging):
+    approver(merging)
+    note = merging.repository / "note.txt"
+    note.write_text("in work\n")
+    assert merging.run().error.code == "NEEDS_HUMAN"
+    assert merging.blocks() == [("check", "input", "repository", None)]
+    assert "note.txt differs from the last commit" in merging.events("escalated")[0]["reason"]
+    assert merging.events("rolled_back") == []
+    note.unlink()
+    assert approve(merging, merging.lab.ledger().parent.name).value.state == "COMPLETED"
+    assert merging.asked() == ["outliner", "builder", "builder", "checker", "checker"]
 
 
 def test_signal_to_mend_comes_before_what_a_budget_leaves_out_also_if_the_scope_names_it(shop):

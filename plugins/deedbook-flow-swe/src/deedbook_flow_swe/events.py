@@ -26,6 +26,10 @@ RENDERING_EDITED: Final = "swe.rendering_edited"
 
 BLOCKERS: Final = ("input", "agent", "rule", "denied", "human", "model")
 """What blocks a phase: an input, its agent, a rule, a denial at the door, or a person."""
+REPOSITORY: Final = "repository"
+"""The rule of a block, by an input, if git does not merge into the project's repository as it is now."""
+CONFLICT: Final = "merge-conflict"
+"""The rule of a block, by an input, if git cannot merge the repository's last commit into the task's copy."""
 DECISIONS: Final = ("go-on", "rework", "stop")
 """What a person decides."""
 ENDS: Final = ("done", "failed", "halted")

@@ -1,7 +1,7 @@
 """The feature `swe`: compiles the files of pipelines into the charter, and keeps what tasks teach.
 
 When a session ends, the rewards of its tasks go into the workspace ledger. From there, gates get the evidence about
-patterns and the revisions of routing as facts.
+patterns and the revisions of routing as facts. When a person has answered a task, its page says so.
 """
 
 from threading import Lock
@@ -67,6 +67,17 @@ class SweFeature:
         if payloads:
             ledger = kernel.ledger
             ledger.append([build_entry(ledger, TASK_REWARDED, payload) for payload in payloads], durable=True)
+
+    @featureimpl
+    def ledger_extended(self, workspace: "Workspace", name: str) -> None:
+        """Say on the pages of tasks that wait for a person which of them have an answer."""
+        from deedbook.maintenance.opening import OWN
+
+        registry: Any = workspace.sections.get("swe")
+        if name == OWN and registry is not None and registry.definitions:
+            from .running.review_page import update_review_pages
+
+            update_review_pages(workspace.root, workspace.state, registry.definitions.values())
 
     @featureimpl
     def examine(self, workspace: "Workspace") -> "Iterator[Check]":

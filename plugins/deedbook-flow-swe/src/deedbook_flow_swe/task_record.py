@@ -55,7 +55,12 @@ class Block:
     @property
     def is_verified(self) -> bool:
         """Whether a rule, a schema or the door found it, and not only a model or a person."""
-        return self.by in ("input", "rule", "denied")
+        return self.by in ("input", "rule", "denied") and not self.is_by_others
+
+    @property
+    def is_by_others(self) -> bool:
+        """Whether commits of others in the repository caused it, for which no run of a phase is at fault."""
+        return self.by == "input" and self.rule in (names.REPOSITORY, names.CONFLICT)
 
 
 @attrs.frozen(kw_only=True)
@@ -271,16 +276,16 @@ def _roll_back(record: TaskRecord, payload: Object, _: str) -> None:
     if move.cascade and (passed := record.last_run(move.from_phase)) is not None:
         passed.faulty.clear()  # it cannot mend the issue, so it did not cause it
     record.rollbacks.append(move)
+    block = _find_block(record, move.issue)
     target = record.last_run(move.to_phase)
-    if target is not None:
-        target.faulty.add(_find_unit(record, move.issue, target))
+    if target is not None and not (block is not None and block.is_by_others):
+        target.faulty.add(block.unit if block is not None and block.unit in target.units else None)
 
 
-def _find_unit(record: TaskRecord, issue: str, target: PhaseRun) -> str | None:
-    """Return the unit of *target* that the block of *issue* names; ``None`` if it concerns the whole run."""
+def _find_block(record: TaskRecord, issue: str) -> Block | None:
+    """Return the last block of *issue*."""
     blocks = (block for run in reversed(record.runs) for block in reversed(run.blocks) if block.issue == issue)
-    unit = next((block.unit for block in blocks), None)
-    return unit if unit in target.units else None
+    return next(blocks, None)
 
 
 def _escalate(record: TaskRecord, payload: Object, _: str) -> None:

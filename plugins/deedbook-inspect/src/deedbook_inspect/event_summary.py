@@ -298,6 +298,7 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "skill.invoke": _text("skill"),
         "skill.complete": _describe_completion,
         "action.received": lambda payload: f"{show(payload.get('action'))} {show(payload.get('id'))}",
+        "action.started": lambda payload: f"{show(payload.get('id'))} in session {show(payload.get('session'))}",
         "action.done": _describe_action,
         "action.refused": lambda payload: f"{show(payload.get('code'))}: {show(payload.get('message'))}",
         "approval.requested": _describe_request,

@@ -81,6 +81,21 @@ class Runtime:
             raise DeedbookError(_error({"data": outcome["error"]}))
         return outcome["result"]
 
+    def run(self, session: str, prompt: str, **options: Any) -> dict[str, Any]:
+        """Take *prompt* to a reply as `deedbook run` does, and return the outcome of the action ``RUN``.
+
+        *options* are its members ``flow``, ``mode`` and ``context``. The status is ``ok`` with the ``result``, or
+        ``needs_human`` with the ``approval``: after a person's answer, `resume_run` of ``run`` goes on. Other statuses
+        have an ``error``.
+        """
+        (outcome,) = self.actions(session, [{"id": "run", "action": "RUN", "prompt": prompt, **options}])
+        return outcome
+
+    def resume_run(self, session: str, run: str) -> dict[str, Any]:
+        """Go on with a suspended *run*, and return the outcome; that of a run that has ended is only read."""
+        (outcome,) = self.actions(session, [{"id": "run", "action": "RESUME_RUN", "run": run}])
+        return outcome
+
     def end(self, session: str, *, now: bool = False) -> None:
         """End a session; with *now*, without waiting for running calls, whose outcomes become unknown."""
         self.ask("session.end", session=session, **({"now": True} if now else {}))

@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from deedbook.contract import Event, EventType, Object
+from deedbook.contract import Event, EventType, Failed, Object
 from deedbook.contract.features import FeatureSpec, featureimpl
+from deedbook.format.errors import DeedbookError, fault
 from deedbook.format.files import Folder
 from deedbook.format.sealed import open_values
+from deedbook.sessions.session import Session
+
+from .archive import SessionArchive
 
 RECORD: Final = "x.prompts.context"
 FACT: Final = "prompts.context"
@@ -30,7 +34,7 @@ class Prompts:
     )
 
     @featureimpl
-    def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:  # noqa: ARG002 - the moment's signature
+    def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:
         """Return the reader of the fact, which follows the session's *ledger*."""
         last: dict[str, Any] = {"context": {}}
         place = Path(ledger.place).parent
@@ -44,5 +48,16 @@ class Prompts:
                 context: Object = open_values(folder, last["context"])
             return context
 
+        for event in SessionArchive(kernel.state).read_events(ledger.session_id):  # of a session that is resumed
+            follow(event)
         ledger.subscribe(follow)
         return {FACT: read}
+
+
+def record_context(session: Session, context: Object) -> None:
+    """Record the *context* of the next prompt of *session*; raises `DeedbookError` if the feature is not active."""
+    try:
+        session.record(RECORD, {"context": context})
+    except Failed as failure:
+        why = f"{failure}; a context needs features: {{prompts: {{}}}} in .system/deedbook.yaml"
+        raise DeedbookError(fault(failure.code, why)) from None

@@ -8,7 +8,7 @@ import click
 
 from deedbook.cli import completing
 from deedbook.cli.common import GlobalOptions, SuggestingGroup, json_option, principal_option
-from deedbook.cli.output import as_json, data_command, is_terminal, message, say, table
+from deedbook.cli.output import as_json, data_command, format_error, is_terminal, message, report_error, say, table
 
 from . import completers
 
@@ -194,12 +194,16 @@ def _choose(options: GlobalOptions, request: str, verb: str, *, yes: bool) -> st
 
 
 def _sign_answer(options: GlobalOptions, request: str | None, approver: str | None, note: str, *, approve: bool) -> int:
+    from deedbook.maintenance.extending import notify_extended
+    from deedbook.maintenance.opening import OWN
+    from deedbook.workspace.workspace import read_workspace
     from deedbook_approvals.answering import answer
 
     if request is None:
         message("nothing was signed")
         return 1
     pending = answer(options.workspace, request, approve=approve, approver=approver, note=note)
+    notify_extended(read_workspace(options.workspace), OWN, lambda why: report_error(format_error(why)))
     word = "approved" if approve else "denied"
     if options.json:
         as_json({"schema_version": "v1", "approval": pending.id, "answer": "approve" if approve else "deny"})

@@ -20,7 +20,8 @@ _LONGEST_ISSUE: Final = 600
 class Block:
     """A block: what it is *by* (`events.BLOCKERS`), the *rule* or finding, its *place*, and what is *missing*.
 
-    *own*: the outputs of the blocked phase are at fault, so that it runs again itself.
+    *own*: the blocked phase can mend it, such as a fault of its own outputs, so it runs again itself. *for_person*: no
+    phase can mend it.
     """
 
     by: str
@@ -31,11 +32,12 @@ class Block:
     missing: tuple[str, ...] = ()
     unit: str | None = None
     own: bool = False
+    for_person: bool = False
 
     @property
     def needs_person(self) -> bool:
         """Whether no phase can mend it, so that a person decides at once."""
-        return self.by == MODEL or (self.by == INPUT and self.rule == BUDGET)
+        return self.for_person or self.by == MODEL or (self.by == INPUT and self.rule == BUDGET)
 
     def issue(self, phase: str) -> str:
         """Return the issue: two blocks of the same phase, rule or finding, and place are the same issue."""

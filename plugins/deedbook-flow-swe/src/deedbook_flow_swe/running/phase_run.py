@@ -2,7 +2,8 @@
 
 1. The inputs and the context are read inside a branch with the contract's limits. A missing or malformed input, or one
    that is not what an earlier gate approved, blocks the phase, and no model is asked.
-2. Commands that run before the agent are called; the runner writes their results.
+2. In a phase that builds or merges, the task's copy of the repository is updated. Commands that run before the agent
+   are called; the runner writes their results.
 3. The prompt is assembled, and the tier of the model is chosen.
 4. The agent is asked inside the branch.
 5. Its outputs are written inside the branch: the door denies what the contract does not allow.
@@ -57,19 +58,35 @@ class PhaseOutcome:
     block: Block | None = None
 
 
+def _do_nothing(*_: Any) -> None:
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class CopyWork:
+    """What a phase does in the task's copy of the repository; both may raise `Blocked`.
+
+    *prepare* is called after the inputs were checked, and *apply* with the outputs and their values, before the
+    commands that run after the agent.
+    """
+
+    prepare: "Callable[[], None]" = _do_nothing
+    apply: "Callable[[Mapping[str, File], Mapping[str, Any]], None]" = _do_nothing
+
+
 class PhaseRun:
     """Runs the phase of *contract* once, for the task of *material*, and for one *unit* where it works on units.
 
-    *returned* is the signal of a later phase, or of an earlier run, that sent the task back here. *written* is called
-    with the outputs and their values before the commands that run after the agent.
+    *returned* is the signal of a later phase, or of an earlier run, that sent the task back here. *copy* is what the
+    phase does in the task's copy of the repository.
     """
 
     def __init__(
         self, run: Run, material: TaskMaterial, contract: Contract, iteration: int, unit: Object | None,
-        returned: File | None, written: "Callable[[Mapping[str, File], Mapping[str, Any]], None] | None" = None,
+        returned: File | None, copy: "CopyWork | None" = None,
     ) -> None:  # fmt: skip
         self._run, self._material, self._contract = run, material, contract
-        self._written = written
+        self._copy = copy or CopyWork()
         self._iteration, self._unit, self._returned = iteration, unit, returned
         self._unit_id = None if unit is None else str(unit["id"])
         self._values = material.values(self._unit_id)
@@ -104,11 +121,11 @@ class PhaseRun:
     def _go(self) -> None:
         files = self._read()
         self._check_inputs(files)
+        self._copy.prepare()
         files = {**files, **self._run_commands(BEFORE)}
         outputs = self._in_branch("", partial(self._work, files, self._describe_work()))
         self._check_outputs(outputs)
-        if self._written is not None:
-            self._written({file.path: file for file in outputs}, self._output_values)
+        self._copy.apply({file.path: file for file in outputs}, self._output_values)
         self._run_commands(AFTER)
         values = RuleValues(
             inputs=self._input_values, outputs=self._output_values, checks=self._checks,

@@ -29,9 +29,9 @@ SHARED: Final = (STATE, ROLLBACKS, HUMAN, METRICS)
 _TITLES: Final[Mapping[str, str]] = {
     ROLLBACKS: "# Rollbacks\n\nThe runner writes this page from the ledger. Edits are reported and overwritten.\n",
     HUMAN: "# Tasks that wait for a person\n\nThe runner writes this page from the ledger. Edits are reported and "
-    "overwritten.\nAnswer with `deedbook approvals` or `deedbook swe resume`. A task that was answered stays "
-    "here\nuntil `deedbook swe run` goes on with it; `deedbook swe status` shows it as ANSWERED.\n",
+    "overwritten.\nAnswer with `deedbook approvals` or `deedbook swe resume`.\n",
 }
+_ANSWERED: Final = "- A person has answered; `deedbook swe run` goes on with the task."
 _NAME: Final = re.compile(r"## (\S+)")
 MOST_ENDED: Final = 20
 """The most tasks in the shared files that have ended; `deedbook swe list` and `metrics` read all from the ledgers."""
@@ -183,6 +183,19 @@ def _read_section(task: str, text: str) -> str:
     return _sections(text).get(task, "").strip()
 
 
+def mark_answered(text: str, tasks: Collection[str]) -> str:
+    """Return the page of the tasks that wait, on which *tasks* have an answer."""
+    for name, body in _sections(text).items():
+        if name in tasks and _ANSWERED not in body:
+            text = text.replace(body, f"{body}\n{_ANSWERED}")
+    return text
+
+
+def _read_wait(task: str, text: str) -> str:
+    """Return the section of a task that waits; that it was answered is no edit of it."""
+    return _read_section(task, text).removesuffix(_ANSWERED).rstrip()
+
+
 def _plain(line: str) -> str:
     return " ".join(line.split())
 
@@ -209,6 +222,6 @@ def _read_lines(task: str, text: str) -> str:
 _READERS: Final[Mapping[str, Callable[[str, str], str]]] = {
     STATE: _read_state,
     ROLLBACKS: _read_section,
-    HUMAN: _read_section,
+    HUMAN: _read_wait,
     METRICS: _read_lines,
 }

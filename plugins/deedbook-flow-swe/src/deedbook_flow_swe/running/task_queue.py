@@ -22,7 +22,7 @@ from deedbook_flow_swe.events import TASK_STARTED
 from deedbook_serve.tasks.runner import Tasks
 from deedbook_serve.tasks.views import Task
 
-from .board import ANSWERED, QUEUED, TaskRow, read_rows
+from .board import ANSWERED, QUEUED, TaskBoard, TaskRow
 from .files import digest_text
 from .intake import DEFAULT_PROJECT, build_task, name_task
 from .values import read_object
@@ -62,12 +62,14 @@ class TaskQueue:
     def __init__(self, kernel: Kernel, session: Session, definition: Definition) -> None:
         self._kernel, self._session, self._definition = kernel, session, definition
         self._tasks = Tasks(kernel, session)
+        self._board = TaskBoard(Path(kernel.site.state))
         self._ability = f"{PREFIX}{definition.id}"
         self._page: tuple[int, int] | None = None
 
     def close(self) -> None:
-        """Release the book of tasks."""
+        """Release the book of tasks and the board."""
         self._tasks.close()
+        self._board.close()
 
     # --- adding -------------------------------------------------------------------------------------------------------
 
@@ -106,12 +108,22 @@ class TaskQueue:
 
     def list_waiting(self) -> list[QueuedTask]:
         """Return the tasks of this principal that have not begun: the most urgent first, then the oldest."""
-        begun = {row.task_id for row in self.list_begun()}
-        ready = (each for each in self._tasks.list_all() if each.ability == self._ability and each.state == "ready")
-        found = [
-            QueuedTask(id=str(task["id"]), entry=each.id, task=task) for each in ready if (task := _read_task(each))
-        ]
-        return sorted((each for each in found if each.id not in begun), key=lambda each: each.rank)
+        return self._list_waiting(self.list_begun())
+
+    def _list_waiting(self, rows: Sequence[TaskRow]) -> list[QueuedTask]:
+        """Return the tasks that wait, without those of *rows*, which have begun."""
+        begun = {row.task_id for row in rows}
+        book = self._tasks.book
+        book.refresh()
+        entries = [each.id for each in book if each.ability == self._ability and each.state == "ready"]
+        found = [task for each in entries if (task := self._read_entry(each)) is not None and task.id not in begun]
+        return sorted(found, key=lambda each: each.rank)
+
+    def _read_entry(self, entry: str) -> QueuedTask | None:
+        """Return a task of the book; ``None`` for one of another principal, and for one that cannot be read."""
+        found = self._tasks.get(entry)
+        task = {} if isinstance(found, Err) else _read_task(found.value)
+        return QueuedTask(id=str(task["id"]), entry=entry, task=task) if task else None
 
     def list_ready(self) -> dict[str, QueuedTask | TaskRow]:
         """Return the tasks that can run, by id: interrupted ones first, then answered ones, then those that wait."""
@@ -119,19 +131,20 @@ class TaskQueue:
         stopped = [row for row in begun if row.session_state == "interrupted"]
         answered = [row for row in begun if row.state == ANSWERED]
         ready: dict[str, QueuedTask | TaskRow] = {row.task_id: row for row in (*stopped, *answered)}
-        return ready | {each.id: each for each in self.list_waiting()}
+        return ready | {each.id: each for each in self._list_waiting(begun)}
 
     def list_begun(self) -> list[TaskRow]:
         """Return the tasks of the pipeline whose sessions have begun."""
-        return [row for row in read_rows(Path(self._kernel.site.state)) if row.pipeline == self._definition.id]
+        return [row for row in self._board.list_rows() if row.pipeline == self._definition.id]
 
     def list_rows(self) -> list[TaskRow]:
         """Return all tasks: those that have begun, then those that wait."""
+        begun = self.list_begun()
         waiting = (
             TaskRow(task_id=each.id, title=str(each.task.get("title", "")), pipeline=self._definition.id, state=QUEUED)
-            for each in self.list_waiting()
+            for each in self._list_waiting(begun)
         )
-        return [*self.list_begun(), *waiting]
+        return [*begun, *waiting]
 
     def leave(self, entry: str) -> None:
         """Take a task whose session has begun out of the queue; a task that has left stays so."""

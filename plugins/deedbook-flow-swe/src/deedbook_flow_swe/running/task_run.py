@@ -10,9 +10,11 @@ from deedbook_flow_swe.contract import Contract, fill
 from deedbook_flow_swe.definition import Definition, find_criteria
 from deedbook_flow_swe.events import (
     ANSWERED,
+    CONFLICT,
     ESCALATED,
     PHASE_BLOCKED,
     PHASE_COMPLETED,
+    REPOSITORY,
     ROLLED_BACK,
     TASK_ENDED,
     TASK_STARTED,
@@ -22,12 +24,13 @@ from deedbook_flow_swe.learning.routing import RoutingPolicy, digest_policy
 from deedbook_flow_swe.learning.world import render_routing, routing_path
 
 from .agents import ModelAgent, PhaseAgent, ask_process
-from .blocks import Block
+from .blocks import INPUT, Block, Blocked
 from .files import File, digest_text
 from .gates import build_gate, build_signal, render_gate, render_review, render_signal
 from .material import TaskMaterial
-from .phase_run import PhaseOutcome, PhaseRun
+from .phase_run import CopyWork, PhaseOutcome, PhaseRun
 from .publisher import Publisher
+from .repository import MOVED, Update
 from .review import REVIEWED, find_classes, find_review
 from .rewarding import reward_task
 from .state import DONE, GO_ON, HALTED, STOP, PipelineState, Rollback
@@ -37,6 +40,8 @@ MERGED: Final = "MERGED.md"
 """The gate of the phase after which the change is merged."""
 _LONGEST: Final = 2000
 _REFUSED: Final = "APPROVAL_REFUSED"
+_MOST_CONFLICTS: Final = 10
+"""How many files of a conflict its reason names."""
 
 
 class TaskRun:
@@ -55,6 +60,7 @@ class TaskRun:
         )
         self._returned: File | None = None
         self._superseded = 0
+        self._head = ""
         self._commit: str | None = None
 
     def go(self) -> None:
@@ -102,7 +108,7 @@ class TaskRun:
         )
         repository = self._material.repository
         if repository is not None:
-            self._units.base = repository.open()
+            self._head = repository.open()
 
     def _find_routing(self) -> tuple[Object | None, int | None]:
         """Return the routing policy in force, and the event that revised it; the task keeps it to its end."""
@@ -145,8 +151,10 @@ class TaskRun:
     def _work(self, contract: Contract, returned: File | None) -> PhaseOutcome:
         iteration = self._state.iteration
         if self._definition.works_units(contract.phase):
-            return UnitRuns(self._run, self._material, contract, iteration, self._units, returned).go()
-        return PhaseRun(self._run, self._material, contract, iteration, None, returned).go()
+            update = self._update_copy
+            return UnitRuns(self._run, self._material, contract, iteration, self._units, returned, update).go()
+        copy = CopyWork(prepare=self._update_copy) if contract.gate.passed == MERGED else CopyWork()
+        return PhaseRun(self._run, self._material, contract, iteration, None, returned, copy).go()
 
     def _needs_better_model(self, contract: Contract, outcome: PhaseOutcome) -> bool:
         """Return whether the findings of a run demand a higher tier than the one that was asked."""
@@ -207,6 +215,21 @@ class TaskRun:
         material.files[contract.phase].update(written)
         material.note(self._run, PHASE_COMPLETED, completed, learned=True)
 
+    def _update_copy(self) -> None:
+        """Bring the task's copy to the last commit of the repository; raises `Blocked` if that is impossible."""
+        repository = self._material.repository
+        if repository is None:
+            return
+        try:
+            found = repository.update()
+        except Failed as failure:
+            if failure.lost:
+                raise
+            raise Blocked(_block_merge(failure)) from None
+        if not found.merged:
+            raise Blocked(_block_conflict(found, repository.source))
+        self._head = found.head
+
     def _merge(self, contract: Contract) -> Block | None:
         """Merge the change after the phase whose gate says so; return the block if that is impossible."""
         repository = self._material.repository
@@ -214,11 +237,11 @@ class TaskRun:
             return None
         task = self._material.task
         try:
-            self._commit = repository.merge(str(self._units.base), f"merge: {task['title']}\n\nTask: {task['id']}\n")
+            self._commit = repository.merge(self._head, f"merge: {task['title']}\n\nTask: {task['id']}\n")
         except Failed as failure:
             if failure.lost:
                 raise
-            return Block(by="rule", rule="merge", place=None, reason=f"{failure.code}: {failure}")
+            return _block_merge(failure)
         return None
 
     # --- blocking -----------------------------------------------------------------------------------------------------
@@ -380,6 +403,25 @@ def run_task(run: Run, definition: Definition, task: Object) -> None:
         context.halt(text)
     else:
         context.fail(text)
+
+
+def _block_merge(failure: Failed) -> Block:
+    """Return the block by a repository that git does not accept; one that has only moved on is updated to again."""
+    moved = failure.code == MOVED
+    return Block(by=INPUT, rule=REPOSITORY, reason=f"{failure.code}: {failure}", own=moved, for_person=not moved)
+
+
+def _block_conflict(update: Update, source: str) -> Block:
+    """Return the block by commits of others with which the change is in conflict; it has to be built on them again."""
+    place = update.conflicts[0] if update.conflicts else None
+    files = ", ".join(update.conflicts[:_MOST_CONFLICTS])
+    why = (
+        f"others have committed changes of {files} to {source} since the task began, and git cannot merge them"
+        if update.conflicts
+        else f"{source} no longer has the commit with which the task began"
+    )
+    reason = f"{why}; build on its last commit {update.head[:12]}"
+    return Block(by=INPUT, rule=CONFLICT, place=place, reason=reason)
 
 
 def _find_agent(definition: Definition, run: Run) -> PhaseAgent:

@@ -5,7 +5,7 @@ these fails, the copy is taken back to the commit before the unit.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from deedbook_flow_swe.events import PHASE_COMPLETED
 from .blocks import Block, Blocked
 from .files import File
 from .material import TaskMaterial
-from .phase_run import PhaseOutcome, PhaseRun
+from .phase_run import CopyWork, PhaseOutcome, PhaseRun
 from .values import DIFF
 
 MESSAGE: Final = "commit-message.md"
@@ -60,7 +60,6 @@ def order_units(units: Sequence[Object]) -> tuple[Object, ...]:
 class UnitProgress:
     """The units that are done, each with the commit before it; they stay done if a later one is sent back."""
 
-    base: str | None = None
     before: dict[str, str | None] = attrs.field(factory=dict)
     outcomes: dict[str, PhaseOutcome] = attrs.field(factory=dict)
 
@@ -75,13 +74,13 @@ class UnitProgress:
 
 
 class UnitRuns:
-    """Runs the phase of *contract* for each unit that is not done."""
+    """Runs the phase of *contract* for each unit that is not done; *update* is called before the first one is built."""
 
     def __init__(
         self, run: Run, material: TaskMaterial, contract: Contract, iteration: int, progress: UnitProgress,
-        returned: File | None,
+        returned: File | None, update: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._run, self._material, self._contract = run, material, contract
+        self._run, self._material, self._contract, self._update = run, material, contract, update
         self._iteration, self._progress, self._returned = iteration, progress, returned
 
     def go(self) -> PhaseOutcome:
@@ -100,9 +99,10 @@ class UnitRuns:
     def _run_unit(self, unit: Object) -> PhaseOutcome:
         name = str(unit["id"])
         work = UnitWork(self._material, unit)
-        runner = PhaseRun(
-            self._run, self._material, self._contract, self._iteration, unit, self._returned, written=work.apply
-        )
+        copy = CopyWork(apply=work.apply)
+        if not self._progress.outcomes:
+            copy = attrs.evolve(copy, prepare=self._update)
+        runner = PhaseRun(self._run, self._material, self._contract, self._iteration, unit, self._returned, copy)
         outcome = runner.go()
         if outcome.block is None:
             try:

@@ -5,15 +5,20 @@
 | ``open`` | *repository* | ``{commit, base, branch}``: a clone of the repository's last commit, made once |
 | ``apply`` | *patch*, *allow*?, *most_lines*? | ``{files, added, removed}``: the patch is in the files, not committed |
 | ``commit`` | *message* | ``{commit}``: of all that was applied |
+| ``update`` | *repository* | ``{commit, head, merged, conflicts}``: the copy has the repository's last commit too |
 | ``reset`` | *commit*? (default: the base) | ``{commit}``: the files are those of that commit, and nothing else |
 | ``head`` | or *repository* | ``{commit, branch, clean}``; with both, of the repository, and ``{base, moved}`` |
 | ``changed`` | *since*?, *commit*? (default: base to last commit) | ``{files, added, removed, commit}`` |
 | ``merge`` | *repository*, *head*, *commit*, *message* | ``{commit, merged, clean}`` |
 
 A merge makes one commit with two parents in the repository: *head*, which must still be its last commit, and *commit*,
-which descends from it. So a merge has no conflicts: if the repository has moved on, it is refused. Its one effect is
-the move of the branch, which git makes in one step. The files of the working tree follow; *clean* says whether they
-did. The same merge again finds the commit, and makes no second one.
+which descends from it. So a merge has no conflicts: if the repository has moved on, it is refused (``GIT_MOVED``). Its
+one effect is the move of the branch, which git makes in one step. The files of the working tree follow; *clean* says
+whether they did. The same merge again finds the commit, and makes no second one.
+
+An update brings the working copy to the last commit of a repository that has moved on. A copy without commits of its
+own begins anew there. In any other copy, git merges that commit. If it cannot, because both sides changed the same
+lines or the repository no longer has the base, the copy stays as it is, and *merged* is false.
 
 After a crash `reconcile` says for ``merge`` whether the commit was made (*merged* is false, and *commit* null, if
 not), and finishes the checkout. The other actions reach only the task's own copy, and are finished.
@@ -41,6 +46,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "open": ("worktree", "repository"),
         "apply": ("worktree", "patch"),
         "commit": ("worktree", "message"),
+        "update": ("worktree", "repository"),
         "reset": ("worktree",),
         "head": (),
         "changed": ("worktree",),
@@ -90,6 +96,8 @@ class SweGit:
                 "clean": {"type": "boolean"},
                 "merged": {"type": "boolean"},
                 "moved": {"type": "boolean"},
+                "head": COMMIT,
+                "conflicts": {"type": "array", "items": {"type": "string"}},
             },
             "additionalProperties": False,
         },
@@ -103,12 +111,12 @@ class SweGit:
         self._email: str = settings.get("email", "deedbook@localhost")
 
     def __call__(self, args: Object, ctx: Ctx, /) -> Json:
-        """Act; ``GIT_REFUSED``, ``GIT_FAILED``, ``PATCH_REFUSED``, ``ARGUMENT_REFUSED``, ``PATH_REFUSED``."""
+        """Act; ``GIT_REFUSED``, ``GIT_MOVED``, ``GIT_FAILED``, ``PATCH_REFUSED``, and those of arguments and paths."""
         return self._act(args, ctx)
 
     def reconcile(self, args: Object, idempotency_key: str) -> Json | None:  # noqa: ARG002 - the repository tells
         """Say for a merge whether the commit was made; finish any other action."""
-        if args["action"] == "apply":
+        if args["action"] in ("apply", "update"):
             self._reset({"worktree": args["worktree"], "commit": self._open_copy(args, None).find("HEAD")}, None)
         if args["action"] != "merge":
             return self._act(args, None)
@@ -130,6 +138,7 @@ class SweGit:
             "open": self._open,
             "apply": self._apply,
             "commit": self._commit,
+            "update": self._update,
             "reset": self._reset,
             "head": self._head,
             "changed": self._describe_changes,
@@ -197,6 +206,31 @@ class SweGit:
         copy.run("update-ref", "--no-deref", BRANCH, made, head)
         return {"commit": made}
 
+    def _update(self, args: Object, ctx: Ctx | None) -> dict[str, Any]:
+        repository, copy = self._repository(args["repository"], ctx), self._open_copy(args, ctx)
+        repository.check()
+        base, own, head = copy.find(BASE), copy.find("HEAD"), repository.find("HEAD")
+        if not head:
+            raise refusal(f"{repository.path}: it has no commit yet")
+        if dirty := copy.dirty_paths():
+            raise refusal(f"{copy.path}: {min(dirty)} differs from the last commit; commit or reset first")
+        copy.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", copy.path_to(repository), head)
+        made, conflicts = own, list[str]()
+        if own == base != head:
+            made = head
+            moves = f"update {BRANCH} {head} {own}\nupdate {BASE} {head} {base}\n"
+            copy.run("update-ref", "--no-deref", "--stdin", stdin=moves)
+        elif not copy.is_below(base, head):
+            return {"commit": own, "head": head, "merged": False, "conflicts": []}
+        elif not copy.is_below(head, own):
+            tree, conflicts = copy.merge_trees(own, head)
+            if tree:
+                made = self._make_commit(copy, tree, f"merge: the last commit of {repository.path}\n", own, head)
+                copy.run("update-ref", "--no-deref", BRANCH, made, own)
+        if made != own:
+            copy.run("read-tree", "--reset", "-u", made)
+        return {"commit": made, "head": head, "merged": not conflicts, "conflicts": conflicts}
+
     def _reset(self, args: Object, ctx: Ctx | None) -> dict[str, Any]:
         copy = self._open_copy(args, ctx)
         base = copy.find(BASE)
@@ -241,7 +275,7 @@ class SweGit:
         if not branch:
             raise refusal(f"{repository.path}: no branch is checked out")
         if (found := repository.find("HEAD")) != head:
-            raise refusal(f"{repository.path}: its last commit is {found or 'none'}, not {head}; verify again on that")
+            raise Failed("GIT_MOVED", f"{repository.path}: its last commit is {found or 'none'}, not {head}")
         if dirty := repository.dirty_paths():
             raise refusal(f"{repository.path}: {min(dirty)} differs from the last commit; nothing is merged over it")
         if copy.find(commit) != commit or commit == head or not copy.is_below(head, commit):

@@ -175,6 +175,13 @@ class Repository:
                 at += 1
         return tuple(files)
 
+    def merge_trees(self, ours: str, theirs: str) -> tuple[str, list[str]]:
+        """Return the tree of a merge of two commits; if they are in conflict, no tree and the files that are."""
+        asked = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs)
+        ran = self._check_result(asked, self._run(asked), (0, 1))
+        tree, *conflicts = ran.out.decode("utf-8", "replace").rstrip("\0").split("\0")
+        return ("", conflicts or [self.path]) if ran.status else (tree.strip(), [])
+
     def patched_files(self, patch: str) -> frozenset[str]:
         """Return the files that git would change with *patch*."""
         out = self.run("apply", "--numstat", "-z", "-", stdin=patch)

@@ -53,7 +53,7 @@ def command(options: GlobalOptions, prompt: str, limit: int, client: str | None,
 
 def _lines(kind: str, found: "Iterable[RankedRoute]") -> "Iterator[tuple[str, ...]]":
     for each in found:
-        yield kind, each.route.id, each.by, f"{each.score:.6f}", each.reason
+        yield kind, each.route.id, each.by, f"{each.score:.2f}", each.reason
 
 
 def _rows(found: "Iterable[RankedRoute]") -> "Iterator[dict[str, Any]]":

@@ -11,9 +11,10 @@ import attrs
 
 from deedbook.contract import Event
 from deedbook.format.errors import LedgerError, Ok
-from deedbook_serve.tasks.run_results import read_context, refers_to
+from deedbook_serve.tasks.run_results import OpenRequests, read_context, refers_to
 
 RECEIVED: Final = "action.received"
+STARTED: Final = "action.started"
 DONE: Final = "action.done"
 REFUSED: Final = "action.refused"
 GUARD: Final = "ability_guard"
@@ -34,7 +35,8 @@ _BELOW: Final = ("task.", "approval.")
 class ActionRecord:
     """One action in the ledger: *outcome* is its recorded end, *result* the ability's result.
 
-    *signals* holds the signals of hooks, *approval* the request that waits for a person, or ``None``.
+    *run* is the session of the prompt's run that it began. *signals* holds the signals of hooks, *requests* the
+    requests for approval beneath it.
     """
 
     id: str
@@ -43,7 +45,8 @@ class ActionRecord:
     outcome: Mapping[str, Any] | None = None
     result: Any = None
     has_result: bool = False
-    approval: str | None = None
+    run: str = ""
+    requests: OpenRequests = attrs.field(default=attrs.Factory(lambda self: OpenRequests(self.span), takes_self=True))
     signals: dict[str, list[dict[str, Any]]] = attrs.field(factory=dict)
 
 
@@ -51,13 +54,18 @@ def read_actions(events: Iterable[Event], request: str) -> dict[str, ActionRecor
     """Return the actions of *request* by their ids; *events* are a session's, with sealed values opened."""
     found: dict[str, ActionRecord] = {}
     above: dict[str, ActionRecord] = {}
+    beneath: dict[str, ActionRecord] = {}
     calls: dict[str, ActionRecord] = {}
     below: dict[str, list[Event]] = {}
     for event in events:
         if event.type == RECEIVED and event.payload["request"] == request:
             action = ActionRecord(event.payload["id"], event.payload["digest"], event.span)
-            found[action.id] = above[event.span] = action
-        elif event.parent in above:
+            found[action.id] = above[event.span] = beneath[event.span] = action
+            continue
+        if event.parent in beneath:
+            beneath[event.span] = beneath[event.parent]
+            beneath[event.span].requests.step(event)
+        if event.parent in above:
             _apply_event(above[event.parent], event, above, calls)
         elif event.parent in calls:
             _apply_outcome(calls[event.parent], event)
@@ -83,6 +91,8 @@ def _apply_event(
     """Apply an event directly under an action, or under an event between the action and its call."""
     if event.type == DONE and event.parent == action.span:
         action.outcome = event.payload
+    elif event.type == STARTED:
+        action.run = event.payload["session"]
     elif event.type == "hook.fired":
         for hook_answer in event.payload["asked"]:
             for name, value in hook_answer.get("signals", {}).items():
@@ -91,8 +101,6 @@ def _apply_event(
         calls[event.span] = action
     elif event.type.startswith(_BELOW):
         above[event.span] = action
-        if event.type == "approval.requested":
-            action.approval = event.payload["approval"]
 
 
 def _apply_outcome(action: ActionRecord, event: Event) -> None:

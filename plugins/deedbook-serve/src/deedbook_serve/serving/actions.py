@@ -3,15 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
+
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, LedgerError, Result, fault, recordable
 from deedbook.format.events import Entry, label, new_id
 from deedbook.sessions.session import Session
+from deedbook_serve.tasks.run_results import list_approvals
 from deedbook_serve.tasks.runner import Created, RunResult, Task, Tasks
 
-from .action_records import DONE, GUARD, PREFLIGHT, RECEIVED, REFUSED, ActionRecord
+from .action_records import DONE, GUARD, PREFLIGHT, RECEIVED, REFUSED, STARTED, ActionRecord
 from .batches import Step
+from .prompt_runs import PromptRun, PromptRuns
 
 OK: Final = "ok"
 _DENIED: Final = 3
@@ -22,10 +26,13 @@ Work = Callable[[Step, Outcomes], dict[str, Any]]
 
 
 class BatchRunner:
-    """Performs actions in a session that it has exclusively; *tasks* are the session's, *end* ends it."""
+    """Performs actions in a session that it has exclusively; *tasks* are the session's, *end* ends it.
 
-    def __init__(self, session: Session, tasks: Tasks, end: Callable[[], None]) -> None:
-        self._session, self._tasks = session, tasks
+    *runs* are the runs of prompts of the whole runtime.
+    """
+
+    def __init__(self, session: Session, tasks: Tasks, runs: PromptRuns, end: Callable[[], None]) -> None:
+        self._session, self._tasks, self._runs = session, tasks, runs
         self._size = 0
         self._end = end
         self._work: Mapping[str, Work] = {
@@ -36,6 +43,8 @@ class BatchRunner:
             "RUN_TASK": self._run,
             "GET_TASK": self._get,
             "DELETE_TASK": self._delete,
+            "RUN": self._run_prompt,
+            "RESUME_RUN": self._resume_prompt,
             "END_SESSION": self._do_nothing,
         }
 
@@ -118,6 +127,16 @@ class BatchRunner:
         deleted = self._tasks.delete(task)
         return {**(describe_failure(deleted.error) if isinstance(deleted, Err) else {"status": OK}), "task": task}
 
+    def _run_prompt(self, step: Step, _: Outcomes) -> dict[str, Any]:
+        def begin(session: str) -> None:
+            payload = {"id": step.id, "session": session}
+            record_event(self._session, STARTED, "runtime", payload, self._session.cause)
+
+        return describe_prompt_run(self._runs.run(self._session, step.request, begin))
+
+    def _resume_prompt(self, step: Step, _: Outcomes) -> dict[str, Any]:
+        return describe_prompt_run(self._runs.resume(self._session, step.request["run"]))
+
     def _do_nothing(self, _: Step, __: Outcomes) -> dict[str, Any]:
         return {"status": OK}
 
@@ -176,9 +195,16 @@ def new_request_name() -> str:
 def describe_run(result: Result[RunResult]) -> dict[str, Any]:
     """Return the outcome of a use of an ability, as the client receives it."""
     if isinstance(result, Err):
-        approval = {"approval": result.details["approval"]} if "approval" in result.details else {}
-        return {**describe_failure(result.error), **approval, **get_signals(result.details.get("signals", {}))}
+        signals = get_signals(result.details.get("signals", {}))
+        return {**describe_failure(result.error), **get_approvals(result.details), **signals}
     return {"status": OK, "result": result.value.result, **get_signals(result.value.signals)}
+
+
+def describe_prompt_run(run: PromptRun) -> dict[str, Any]:
+    """Return the outcome of a run of a prompt, as the client receives it."""
+    if isinstance(run.result, Err):
+        return {**describe_failure(run.result.error), "run": run.session, **get_approvals(run.result.details)}
+    return {"status": OK, "result": run.result.value, "run": run.session}
 
 
 def describe_created(result: Result[Created]) -> dict[str, Any]:
@@ -225,6 +251,11 @@ def describe_not_started() -> dict[str, Any]:
     return _describe_skipped("it could not be begun when it was asked for; ask for it under another key")
 
 
+def get_approvals(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the requests for which a failed call or run waits, from its *details*."""
+    return {name: details[name] for name in ("approval", "approvals") if name in details}
+
+
 def get_signals(signals: Mapping[str, Any]) -> dict[str, Any]:
     """Return the signals of hooks from before a task was created and from before a call."""
     names = {"preflight": PREFLIGHT, "guard": GUARD}
@@ -250,17 +281,25 @@ def _describe_skipped(why: str) -> dict[str, Any]:
 # --- repeated requests ----------------------------------------------------------------------------------------------
 
 
+@attrs.frozen
+class OutcomeSources:
+    """Where outcomes are read that stand outside the session: *find_task* returns a task, *read_run* a prompt's run."""
+
+    find_task: Callable[[str], Task | None]
+    read_run: Callable[[str], PromptRun]
+
+
 def rebuild_outcomes(
     recorded: Mapping[str, ActionRecord],
     steps: Sequence[Step],
     digest: str,
     absent: Mapping[str, Any],
-    find: Callable[[str], Task | None],
+    sources: OutcomeSources,
 ) -> dict[str, dict[str, Any]]:
     """Return the outcomes of a repeated request's *steps*, by id, from the *recorded* actions.
 
-    *absent* is the outcome of actions that the ledger does not have; *find* returns a task. Raises `DeedbookError`
-    (``REQUEST_REUSED``) if the request had other actions before.
+    *absent* is the outcome of actions that the ledger does not have. Raises `DeedbookError` (``REQUEST_REUSED``) if the
+    request had other actions before.
     """
     if any(act.digest != digest for act in recorded.values()):
         why = "the idempotency key came with other actions before; take another for these"
@@ -269,13 +308,15 @@ def rebuild_outcomes(
         step.id: {
             "id": step.id,
             "action": step.name,
-            **(_rebuild_outcome(step, recorded[step.id], find) if step.id in recorded else absent),
+            **(_rebuild_outcome(step, recorded[step.id], sources) if step.id in recorded else absent),
         }
         for step in steps
     }
 
 
-def _rebuild_outcome(step: Step, act: ActionRecord, find: Callable[[str], Task | None]) -> dict[str, Any]:
+def _rebuild_outcome(step: Step, act: ActionRecord, sources: OutcomeSources) -> dict[str, Any]:
+    if (run := act.run or step.request.get("run", "")) and _is_read_from_run(act):
+        return _rebuild_run(run, sources)
     if act.outcome is None:
         why = "it was begun, and the process ended before its end was recorded; the session's ledger has what is known"
         if step.name == "RUN_TASK":
@@ -284,12 +325,26 @@ def _rebuild_outcome(step: Step, act: ActionRecord, find: Callable[[str], Task |
     result: dict[str, Any] = {"status": act.outcome["status"], **get_signals(act.signals)}
     if "task" in act.outcome:
         result["task"] = act.outcome["task"]
+    if act.run:
+        result["run"] = act.run
     if "code" in act.outcome:
         result["error"] = {"code": act.outcome["code"], "message": act.outcome.get("message", "")}
     elif act.has_result:
         result["result"] = act.result
-    elif step.name in ("RUN_TASK", "GET_TASK") and (task := find(act.outcome["task"])) is not None:
+    elif step.name in ("RUN_TASK", "GET_TASK") and (task := sources.find_task(act.outcome["task"])) is not None:
         result["result"] = task.result if step.name == "RUN_TASK" else task.as_json()
-    if act.approval and result["status"] == "needs_human":
-        result["approval"] = act.approval
+    if result["status"] == "needs_human":
+        result |= list_approvals(act.requests.open)
     return result
+
+
+def _is_read_from_run(act: ActionRecord) -> bool:
+    """Return whether the run has a later state, or a reply, that the record of its action lacks."""
+    return act.outcome is None or act.outcome["status"] in (OK, "needs_human")
+
+
+def _rebuild_run(run: str, sources: OutcomeSources) -> dict[str, Any]:
+    try:
+        return describe_prompt_run(sources.read_run(run))
+    except DeedbookError as problem:
+        return describe_failure(problem.error)

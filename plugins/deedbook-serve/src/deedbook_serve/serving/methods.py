@@ -3,20 +3,22 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
-from deedbook.contract import Failed, Object, Principal
+from deedbook.contract import Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, Err, LedgerError, Result, fault
 from deedbook.format.events import new_id
 from deedbook.format.release import VERSION
 from deedbook.kernel import Kernel
+from deedbook_serve import prompt_context
 from deedbook_serve.archive import SessionArchive
-from deedbook_serve.prompt_context import RECORD
 
-from .action_records import read_actions
+from .action_records import ActionRecord, read_actions
 from .actions import (
     BatchRunner,
+    OutcomeSources,
     describe_ended,
     describe_not_started,
     new_request_name,
@@ -24,6 +26,7 @@ from .actions import (
     record_refusal,
 )
 from .batches import Step, order_actions
+from .prompt_runs import PromptRuns
 from .session_table import OpenSession, SessionTable
 from .streams import LineTooLongError, Stream
 from .wire import REQUEST, RESPONSE, RefusedError, Request, Wire, encode_error, encode_result, to_error
@@ -47,10 +50,16 @@ class RuntimeService:
     """The service at the runtime's socket: it answers each connection's requests in order, many connections at once."""
 
     def __init__(
-        self, kernel: Kernel, sessions: SessionTable, *, connections: Callable[[], int], agents: Callable[[], int]
+        self,
+        kernel: Kernel,
+        sessions: SessionTable,
+        runs: PromptRuns,
+        *,
+        connections: Callable[[], int],
+        agents: Callable[[], int],
     ) -> None:
         self._kernel = kernel
-        self._sessions = sessions
+        self._sessions, self._runs = sessions, runs
         self._count_connections, self._count_agents = connections, agents
         self._wire = Wire(kernel.schemas)
         self._archive = SessionArchive(kernel.state)
@@ -138,6 +147,7 @@ class RuntimeService:
     def _end(self, peer: Peer, params: Mapping[str, Any]) -> Object:
         open_session = self._find_session(peer, params)
         if params.get("now"):
+            self._runs.suspend(open_session.id, reason=f"{ENDED_BY_CLIENT} at once")
             self._sessions.end(open_session, ok=False, reason=f"{ENDED_BY_CLIENT} at once")
         else:
             with self._sessions.use(open_session, peer):
@@ -169,12 +179,13 @@ class RuntimeService:
         if key is not None and key in open_session.requests:
             recorded = read_actions(self._archive.read_events(open_session.id), key)
             if recorded:
-                return rebuild_outcomes(recorded, steps, digest, describe_not_started(), self._sessions.find_task), True
+                return self._rebuild(recorded, steps, digest, open_session.id, describe_not_started()), True
         if key is not None:
             open_session.requests.add(key)
         runner = BatchRunner(
             open_session.session,
             open_session.tasks,
+            self._runs,
             lambda: self._sessions.end(open_session, ok=True, reason=ENDED_BY_CLIENT),
         )
         return runner.run(steps, key or new_request_name(), digest), False
@@ -193,7 +204,19 @@ class RuntimeService:
         recorded = read_actions(self._archive.read_events(session), key)
         if not recorded:
             raise DeedbookError(fault("SESSION_ENDED", f"session {session} is over, and knows nothing of this request"))
-        return rebuild_outcomes(recorded, steps, digest, describe_ended(session), self._sessions.find_task)
+        return self._rebuild(recorded, steps, digest, session, describe_ended(session))
+
+    def _rebuild(
+        self,
+        recorded: Mapping[str, ActionRecord],
+        steps: list[Step],
+        digest: str,
+        session: str,
+        absent: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the outcomes of a repeated request of *session*; *absent* is that of actions without a record."""
+        sources = OutcomeSources(self._sessions.find_task, partial(self._runs.read, session))
+        return rebuild_outcomes(recorded, steps, digest, absent, sources)
 
     def _find_session(self, peer: Peer, params: Mapping[str, Any]) -> OpenSession:
         found: OpenSession = _unwrap(self._sessions.find(params["session"], peer.principal))
@@ -226,11 +249,7 @@ def record_context(open_session: OpenSession, context: Object | None) -> None:
     """Record the *context* of a prompt, or that a prompt after one with a context has none."""
     if context is None and not open_session.has_context:
         return
-    try:
-        open_session.session.record(RECORD, {"context": context or {}})
-    except Failed as failure:
-        why = f"{failure}; a context needs features: {{prompts: {{}}}} in .system/deedbook.yaml"
-        raise DeedbookError(fault(failure.code, why)) from None
+    prompt_context.record_context(open_session.session, context or {})
     open_session.has_context = context is not None
 
 

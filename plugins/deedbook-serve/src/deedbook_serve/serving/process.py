@@ -20,6 +20,7 @@ from .connection_server import MAX_CONNECTIONS, ConnectionServer, Service
 from .instance_lock import hold_instance_lock
 from .methods import RuntimeService
 from .peers import build_principal_lookup
+from .prompt_runs import PromptRuns
 from .resuming import RunResumer
 from .session_table import GRACE, SessionTable
 from .sockets import listen, notify, take_inherited
@@ -65,11 +66,11 @@ def serve(
         for line in recovered.lines():
             ready(line)
         resumer = RunResumer(kernel, recovered.resumable, ready)
-        sessions, agents = SessionTable(kernel, grace=limits.grace), Agents(kernel)
+        sessions, agents, runs = SessionTable(kernel, grace=limits.grace), Agents(kernel), PromptRuns(kernel)
         servers: list[ConnectionServer] = []
         services: dict[str, Service] = {
             SOCKET: RuntimeService(
-                kernel, sessions, connections=lambda: len(servers[0].connections()), agents=agents.count
+                kernel, sessions, runs, connections=lambda: len(servers[0].connections()), agents=agents.count
             ),
             bridge.SOCKET: bridge.BridgeService(agents),
         }
@@ -84,17 +85,22 @@ def serve(
                 stopping()
                 notify(environment, b"STOPPING=1")
                 ready("stopping: what runs may finish")
-                _drain(server, (sessions, agents), limits.drain, ready)
+                _drain(server, (sessions, agents), runs, limits.drain, ready)
                 resumer.stop(_RESUMED)
 
 
 def _drain(
-    server: ConnectionServer, tables: tuple[SessionTable, Agents], seconds: float, ready: Callable[[str], None]
+    server: ConnectionServer,
+    tables: tuple[SessionTable, Agents],
+    runs: PromptRuns,
+    seconds: float,
+    ready: Callable[[str], None],
 ) -> None:
-    """Let running requests finish; then end the sessions, which records calls that still run as unknown."""
+    """Let running requests finish; then suspend runs, and end the sessions, which makes running calls unknown."""
     unfinished = server.drain(seconds)
     if unfinished:
         ready(f"{unfinished} connections did not finish in {seconds:g} s; what they began is recorded as unknown")
+    runs.suspend(reason="the process that ran it was stopped")
     if unended := sum(sessions.close() for sessions in tables):
         ready(f"{unended} sessions could not be ended; the next start ends them")
     server.close(_CLOSE_TIMEOUT)

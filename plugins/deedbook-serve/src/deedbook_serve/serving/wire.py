@@ -11,8 +11,8 @@ from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, IntakeError, fault
 from deedbook.format.schema import Schemas, Violation, suggest
 
-REQUEST: Final = "runtime_request_v2"
-RESPONSE: Final = "runtime_response_v1"
+REQUEST: Final = "runtime_request_v3"
+RESPONSE: Final = "runtime_response_v2"
 
 _DOMAIN: Final = -32000
 _LIMITS: Final = (canonical.PAYLOAD_DEPTH + 16, 10**9)

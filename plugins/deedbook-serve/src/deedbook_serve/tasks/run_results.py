@@ -4,22 +4,31 @@ The ledgers keep what the flow gave, which is a reference to its context; the st
 context, so that a run that did not complete is no success.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 from deedbook.contract import Event, Json
 from deedbook.format.context import ContextFold, RunContext
-from deedbook.format.errors import DeedbookError, Ok, Result, TaskError, fault
+from deedbook.format.errors import DeedbookError, Err, Ok, Result, TaskError, fault
 from deedbook.format.files import Folder
 from deedbook.format.folds import fold
+from deedbook.format.reader import read
 from deedbook.sessions.session import Session
 from deedbook_serve.archive import SessionArchive
+
+_ANSWERED: Final = frozenset({"approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"})
 
 
 def conclude(session: Session, result: Json) -> Result[Json]:
     """Return the outcome of the run that *result*, given in *session*, refers to; *result* itself for any other."""
     context = session.find_context(result)
-    return Ok(result) if context is None else context.outcome()
+    if context is None:
+        return Ok(result)
+    outcome = context.outcome()
+    if isinstance(outcome, Ok) or outcome.error.code != "NEEDS_HUMAN":
+        return outcome
+    return Err(outcome.error, list_approvals(find_requests(read(session.ledger.place), context.run)))
 
 
 def conclude_recorded(state: Path, call: str | None, result: Json) -> Result[Json]:
@@ -39,6 +48,44 @@ def conclude_recorded(state: Path, call: str | None, result: Json) -> Result[Jso
         why = f"the run {span} of session {session} cannot be read any more"
         raise TaskError(fault("TASK_INCOMPLETE", why))
     return context.outcome()
+
+
+class OpenRequests:
+    """The requests for approval beneath an event that their session has no answer to: a fold of its events."""
+
+    def __init__(self, span: str) -> None:
+        self._inside = {span}
+        self._open: dict[str, str] = {}
+
+    @property
+    def open(self) -> list[str]:
+        """The ids of the requests, each once, in order."""
+        return list(dict.fromkeys(self._open.values()))
+
+    def step(self, event: Event) -> None:
+        """Add *event*."""
+        if event.parent not in self._inside:
+            return
+        self._inside.add(event.span)
+        if event.type == "approval.requested":
+            self._open[event.span] = str(event.payload["approval"])
+        elif event.type in _ANSWERED:
+            self._open.pop(event.parent, None)
+
+
+def find_requests(events: Iterable[Event], span: str) -> list[str]:
+    """Return the ids of the requests beneath *span* to which *events*, those of its session, have no answer."""
+    requests = OpenRequests(span)
+    for event in events:
+        requests.step(event)
+    return requests.open
+
+
+def list_approvals(requests: Sequence[str]) -> dict[str, Any]:
+    """Return *requests* as details of an `Err`: the latest as ``approval``, and several also as ``approvals``."""
+    if not requests:
+        return {}
+    return {"approval": requests[-1], **({"approvals": list(requests)} if len(requests) > 1 else {})}
 
 
 def refers_to(result: Json, span: str) -> bool:
