@@ -13,11 +13,13 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "tests"))  # modules that several tests share
 
 MEMORY = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own there
+TESTS = ("tests/test_*.py", "plugins/*/tests/**/test_*.py")
 ROOM = 4 << 30
 """Bytes that have to be free there; the tests leave only what belongs to those that failed."""
 
@@ -41,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     keep_compiled_code(config)
     if not config.getoption("campaign"):
         use_memory_for_files()
+    share_fork_server(config)
     if config.getoption("cpu_report"):
         config.pluginmanager.register(CpuReport(Path(config.getoption("cpu_report"))))
 
@@ -53,12 +56,40 @@ def keep_compiled_code(config: pytest.Config) -> None:
     """
     if hasattr(config, "workerinput"):
         sys.dont_write_bytecode = config.workerinput["dont_write_bytecode"]
+        if config.workerinput["runs_all"]:
+            compile_share(config)
         if sys.dont_write_bytecode:
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         return
     compileall.compile_dir(Path(__file__).parent / "core", quiet=2)
     if config.getoption("numprocesses", default=None):
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def compile_share(config: Any) -> None:
+    """Compile the share of a worker of the tests that are not compiled: each worker would compile all of them.
+
+    A worker that needs a file before another has compiled it compiles it, too.
+    """
+    number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+    root = Path(__file__).parent
+    with suppress(ImportError, AttributeError, TypeError):  # pytest has no public names for this
+        for path in sorted(path for name in TESTS for path in root.glob(name))[number::count]:
+            folder = rewrite.get_cache_dir(path)
+            compiled = folder / f"{path.stem}{rewrite.PYC_TAIL}"
+            if not compiled.exists() and rewrite.try_makedirs(folder):
+                stat, code = rewrite._rewrite_test(path, config)  # noqa: SLF001
+                rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, stat, compiled)  # noqa: SLF001
+
+
+def share_fork_server(config: pytest.Config) -> None:
+    """Let all workers of xdist use one process that forks; where CPU seconds are measured, each has its own."""
+    if hasattr(config, "workerinput") or config.getoption("cpu_report"):
+        return
+    if config.getoption("numprocesses", default=None):
+        import forked  # noqa: PLC0415 - as below
+
+        os.environ[forked.SHARED] = str(forked.start())
 
 
 def use_memory_for_files() -> None:
@@ -75,8 +106,9 @@ def use_memory_for_files() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of xdist whether Python may write compiled code while tests run."""
+    """Tell a worker of xdist whether Python may write compiled code while tests run, and whether it runs all tests."""
     node.workerinput["dont_write_bytecode"] = sys.dont_write_bytecode
+    node.workerinput["runs_all"] = node.config.args_source == pytest.Config.ArgsSource.TESTPATHS
 
 
 def hear_signals() -> None:

@@ -34,7 +34,7 @@ for line in open(0):
 """
 _ECHO: Final = {"summary": "Echo a text back.", "handler": {"tool": "echo"}, "effects": "none", "timeout_ms": 60000}
 _TEXT: Final = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "maxLength": 999}}}
-_RULE: Final = {"match": {"abilities": ["echo", "run", "both"]}, "then": "allow", "reason": "everybody may"}
+_RULE: Final = {"match": {"abilities": ["echo", "run", "both"]}, "then": "allow", "reason": "every principal may"}
 _PLAIN: Final[dict[str, Any]] = {
     "schema_version": "v1",
     "profile": "bench",

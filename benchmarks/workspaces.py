@@ -78,7 +78,7 @@ def ledger_file(made: Session) -> Path:
 
 
 def _settings(system: Path, durability: str, effects: str, *, policy: bool, key: str) -> None:
-    rule = {"match": {"abilities": ["echo"]}, "then": "allow", "reason": "it may be used by everybody"}
+    rule = {"match": {"abilities": ["echo"]}, "then": "allow", "reason": "every principal may use it"}
     echo = {"summary": "Echo a text back.", "handler": {"tool": "echo"}, "effects": effects, "timeout_ms": 5000}
     settings: dict[str, Any] = {
         "schema_version": "v1",

@@ -36,7 +36,7 @@ COMMAND = str(Path(sys.executable).with_name("deedbook"))
 ROOT = Path(__file__).parents[1]
 SCHEMAS = Schemas.load(data_folder("schemas"))
 SECONDS = 60
-FORGOTTEN = re.compile(r"NO_COLOR|TERM|DEEDBOOK_TRACEBACK|LC_.*|PYTHON(?!PATH$).*")
+FORGOTTEN = re.compile(rf"NO_COLOR|TERM|DEEDBOOK_TRACEBACK|{forked.SHARED}|LC_.*|PYTHON(?!PATH$).*")
 """What whoever runs the tests may have set, and what is tested here by itself."""
 
 

@@ -62,9 +62,12 @@ def stand_in(place: str, environment: Mapping[str, str] = os.environ) -> None:
             os.execv(sys.executable, [sys.executable, *args])
         program, name, *args = args[0], *args
     more = {"program": program, "cwd": os.getcwd(), "env": dict(environment)}
+    passed_on = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # a signal waits until there is a fork to pass it on to
     asked = Asked(place, [name, *args], (0, 1, 2), **more)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    for number in passed_on:
         signal.signal(number, asked.kill)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     status = asked.wait()
     if status < 0:
         if -status != signal.SIGKILL:

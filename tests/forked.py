@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ from pathlib import Path
 from forkclient import Asked
 
 HERE = Path(__file__).parent
+BACKLOG = 64
+SHARED = "DEEDBOOK_TESTS_FORK_SERVER"
+"""The variable that names the folder of a process that forks for all workers of xdist."""
 ENDS = 120
 """Seconds in which the process has to end, on a busy machine too."""
 OWN = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
@@ -21,26 +25,29 @@ STAND_IN = "#!{} -IS\nimport sys\nsys.path.insert(0, {!r})\nimport forkclient\nf
 
 
 class ForkServer:
-    """The process that forks."""
+    """The process that forks. It imports everything when it is first asked; its socket takes requests before that."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fork")
-        self.commands = Path(self._folder.name, "bin")
-        self.place = os.path.join(self._folder.name, "socket")
+        self.folder = Path(self._folder.name)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening.bind(_socket(self.folder))
+        listening.listen(BACKLOG)
         ear, self._lifeline = os.pipe()
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         env |= {"LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, str(HERE / "forkserver.py"), self.place, str(ear)]
+        fds = [listening.fileno(), ear]
         self._process = subprocess.Popen(
-            command, env=env, pass_fds=[ear], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=0
-        )
+            [sys.executable, str(HERE / "forkserver.py"), *map(str, fds)],
+            env=env, pass_fds=fds, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0,
+        )  # fmt: skip
         os.close(ear)
-        assert self._process.stdout
-        assert self._process.stdout.read(1), "the process that forks did not start"
-        self.commands.mkdir()
+        listening.close()  # it is the process's alone: if that ends, whoever asks is refused and does not wait
+        _commands(self.folder).mkdir()
         for name in ("deedbook", "python"):
-            (self.commands / name).write_text(STAND_IN.format(sys.executable, str(HERE), self.place))
-            (self.commands / name).chmod(0o755)
+            stand_in = _commands(self.folder) / name
+            stand_in.write_text(STAND_IN.format(sys.executable, str(HERE), _socket(self.folder)))
+            stand_in.chmod(0o755)
 
     def close(self) -> None:
         """End the process and what it still runs."""
@@ -49,12 +56,26 @@ class ForkServer:
         self._folder.cleanup()
 
 
+def _socket(folder: Path) -> str:
+    return str(folder / "socket")
+
+
+def _commands(folder: Path) -> Path:
+    return folder / "bin"
+
+
 @cache
-def server() -> ForkServer:
-    """Return the one that serves this process."""
+def start() -> Path:
+    """Start the process, which ends with this one; return its folder."""
     made = ForkServer()
     atexit.register(made.close)
-    return made
+    return made.folder
+
+
+def server() -> Path:
+    """Return the folder of the one that serves this process: that of all workers of xdist, or its own."""
+    shared = os.environ.get(SHARED)
+    return Path(shared) if shared else start()
 
 
 def commands() -> Path:
@@ -63,7 +84,7 @@ def commands() -> Path:
     SIGHUP, SIGINT and SIGTERM are passed on, and who kills one kills its fork; other signals are not, nor is its id the
     fork's.
     """
-    return server().commands
+    return _commands(server())
 
 
 def run(
@@ -86,7 +107,7 @@ def run(
         streams[0].write(stdin)
         streams[0].seek(0)
         fds = [stream.fileno() for stream in streams]
-        asked = Asked(server().place, argv, fds, program=program, cwd=os.fspath(cwd), env=dict(env))
+        asked = Asked(_socket(server()), argv, fds, program=program, cwd=os.fspath(cwd), env=dict(env))
         stack.callback(asked.close)
         status = asked.wait(seconds)
         out, err = (os.pread(fd, os.fstat(fd).st_size, 0) for fd in fds[1:])

@@ -2,7 +2,8 @@
 
 A command that is called this way is a process of its own, with its own arguments, environment, folder, streams, signals
 and exit status. Only the start of Python and the imports are left out, which take longer than most commands do.
-`python tests/forkserver.py SOCKET FD` serves at SOCKET until FD, the reading end of a pipe, is closed.
+`python tests/forkserver.py SOCKET FD` serves at SOCKET, a file descriptor that listens, until FD, the reading end of a
+pipe, is closed. It imports nothing before it is asked for a command.
 """
 
 import array
@@ -14,6 +15,7 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import selectors
 import shutil
 import signal
@@ -88,10 +90,8 @@ SIZE = 1 << 20
 class Server:
     """Forks a process for each connection: first its id is answered, and, when it has ended, how."""
 
-    def __init__(self, place: str, lifeline: int) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.bind(place)
-        self._socket.listen(64)
+    def __init__(self, listening: socket.socket, lifeline: int) -> None:
+        self._socket = listening
         self._lifeline = lifeline
         self._waiting: dict[int, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
@@ -284,11 +284,12 @@ def build_caches() -> None:
 
 def main() -> None:
     """Serve; a forked process comes back with its request and runs it."""
-    place, lifeline = sys.argv[1], int(sys.argv[2])
+    listening, lifeline = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    ready, _, _ = select.select([listening, lifeline], [], [])
+    if lifeline in ready:
+        return
     prepare()
-    server = Server(place, lifeline)
-    os.write(1, b"!")
-    request = server.serve()
+    request = Server(listening, lifeline).serve()
     if request:
         request.run()
 

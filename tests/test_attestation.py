@@ -76,7 +76,7 @@ def test_checkpoint_is_witnessed_and_the_newest_note_says_so(seen):
     assert {each["witness"] for each in told} == {str(seen.store.key.public)}
     assert cosigned_at(seen.store.key.public, Note.parse(told[-1]["note"])) is not None
     assert cosigned_at(seen.store.key.public, kept(seen)) is not None
-    assert kept(seen).signed_by(seen.key)
+    assert kept(seen).is_signed_by(seen.key)
 
 
 def test_end_of_a_session_is_witnessed_in_the_background(seen):

@@ -71,10 +71,10 @@ def test_the_part_of_a_match_that_depends_on_the_call_is_asked_at_the_call(shop)
     shop.hook("ada", "match: {principals: [ada]}\n")
     shop.hook("all", "match: {}\n")
     shop.ability("echo")
-    ada, everybody = shop.freeze().abilities["echo"].guards
-    assert (ada.id, everybody.id, everybody.holds) == ("ada", "all", None)
-    assert ada.holds(a_call())
-    assert not ada.holds(a_call(principal=Principal("bob", "cli")))
+    ada, all_gate = shop.freeze().abilities["echo"].guards
+    assert (ada.id, all_gate.id, all_gate.applies) == ("ada", "all", None)
+    assert ada.applies(a_call())
+    assert not ada.applies(a_call(principal=Principal("bob", "cli")))
 
 
 def test_paths_are_looked_for_where_the_ability_says(shop):
@@ -82,7 +82,7 @@ def test_paths_are_looked_for_where_the_ability_says(shop):
     shop.ability("usual")
     shop.ability("other", "paths: [/to]\n")
     found = shop.freeze().abilities
-    usual, other = found["usual"].guards[0].holds, found["other"].guards[0].holds
+    usual, other = found["usual"].guards[0].applies, found["other"].guards[0].applies
     assert (usual(a_call(args={"path": "a/.env"})), usual(a_call(args={"to": "a/.env"}))) == (True, False)
     assert (other(a_call(args={"path": "a/.env"})), other(a_call(args={"to": "a/.env"}))) == (False, True)
 
@@ -94,8 +94,8 @@ def test_a_match_guards_as_soon_as_one_path_fits(shop):
     shop.ability("echo")
     bound = shop.freeze().abilities["echo"]
     call = a_call(args={"paths": ["src/a", "elsewhere"]})
-    assert bound.guards[0].holds(call)
-    assert bound.policies[0].holds(call)
+    assert bound.guards[0].applies(call)
+    assert bound.policies[0].applies(call)
 
 
 def test_a_hook_without_a_match_is_asked_only_where_it_is_named(shop):
@@ -111,7 +111,7 @@ def test_an_ability_that_names_a_hook_is_guarded_by_it_at_every_call(shop):
     shop.hook("ada", "match: {kind: [flow], principals: [ada]}\n")
     shop.ability("echo", "hooks: {pre_call: [ada]}\n")
     [gate] = shop.freeze().abilities["echo"].guards
-    assert gate.holds is None
+    assert gate.applies is None
 
 
 def test_a_policy_without_a_match_fits_all_tools_and_flows_if_it_is_inline_and_else_nothing(shop):

@@ -7,6 +7,7 @@ for becomes a denial where it has one, and is said to whoever records it.
 import json
 
 import pytest
+from cases import for_each
 
 from deedbook_serve import agents
 from deedbook_serve.bridging import client
@@ -184,7 +185,7 @@ def test_the_table_has_every_event_that_the_agent_documents_and_no_other_answer(
     assert known.trust
 
 
-@pytest.mark.parametrize(("name", "event", "kind"), CELLS)
+@for_each(("name", "event", "kind"), CELLS)
 def test_an_answer_has_the_published_form_or_is_said_to_be_lost(name, event, kind):
     published = PUBLISHED[name][event]
     status, out, said = spoken(name, event, KINDS[kind])

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from cases import for_each
 from commandline import Place
 
 INVENTORY = """\
@@ -41,7 +42,7 @@ def planned(place: Place) -> Place:
 
 
 def run(place: Place, prompt: str = "take the inventory") -> str:
-    return place.run("run", prompt, status=0).session
+    return place.here("run", prompt, status=0).session
 
 
 def rows(out: str) -> list[list[str]]:
@@ -164,12 +165,11 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("spoil", HOSTILE.values(), ids=HOSTILE)
+@for_each("spoil", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_bundle_is_one_error_without_a_traceback(saved: tuple[Place, str], spoil):
     place, _ = saved
-    bundle = place.path / "run.json"
-    bundle.write_text(spoil(bundle.read_text()))
-    ran = place.here("context", "load", "run.json")
+    (place.path / "spoiled.json").write_text(spoil((place.path / "run.json").read_text()))
+    ran = place.here("context", "load", "spoiled.json")
     assert ran.status not in (0, 70)
     assert ran.out == ""
     assert ran.err.startswith("error: ")

@@ -84,7 +84,8 @@ def test_no_message_names_a_page_of_the_checkout():
     named = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
         for path in SOURCES
-        for node in literals(ast.parse(path.read_bytes()))
+        if PAGE.search(source := path.read_text(encoding="utf-8"))
+        for node in literals(ast.parse(source))
         if PAGE.search(str(node.value))
     ]
     assert named == []

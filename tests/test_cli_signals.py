@@ -79,7 +79,15 @@ def with_slow_tool(place: Place, source: str) -> Place:
 
 def begin(place: Place, *command: str, **popen: Any) -> "subprocess.Popen[bytes]":
     """Start *command*, else a call of the slow tool, and return the process once the tool has begun."""
-    process = place.start(*(command or ("call", "slow")), **popen)
+    return _begun(place, place.start(*(command or ("call", "slow")), **popen))
+
+
+def begin_fork(place: Place, *command: str) -> "subprocess.Popen[bytes]":
+    """Do the same where the imports are done, for a process that is not killed."""
+    return _begun(place, place.start_fork(*(command or ("call", "slow"))))
+
+
+def _begun(place: Place, process: "subprocess.Popen[bytes]") -> "subprocess.Popen[bytes]":
     until(lambda: (place.path / "begun").exists() or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     return process
@@ -159,7 +167,7 @@ def test_command_begins_with_nothing_but_pythons_own_imported():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_interrupted_call_is_recorded_as_cancelled_and_its_session_is_ended(slow: Place, number: signal.Signals):
-    process = begin(slow)
+    process = begin_fork(slow)
     process.send_signal(number)
     ran = ended(process)
     assert ran.status == 130
@@ -195,7 +203,7 @@ def test_interrupted_run_is_suspended_and_can_be_given_up(waiting: Place):
         # Wait
         """,
     )
-    process = begin(waiting, "run", "wait")
+    process = begin_fork(waiting, "run", "wait")
     process.send_signal(signal.SIGINT)
     ran = ended(process)
     assert ran.status == 130
@@ -226,7 +234,7 @@ def test_tool_that_holds_on_is_interrupted_by_the_second_signal(place: Place):
     source = dedent(SLOW)
     waits = source[source.index('        Path("begun")') : source.index("        return {}")]
     with_slow_tool(place, source.replace(waits, STUBBORN))
-    process = place.start("call", "slow")
+    process = place.start_fork("call", "slow")
     assert process.stderr
     try:
         for said in (b"in\n", b"no\n"):  # what a plugin prints goes to standard error
@@ -299,8 +307,8 @@ def test_next_session_begins_as_if_nothing_had_happened(waiting: Place):
 
 
 def test_two_processes_in_one_workspace_have_a_ledger_each_and_share_the_third(waiting: Place):
-    processes = [waiting.start("run", f"Say hello to {name}") for name in ("Ada", "Bob", "Cleo", "Dora")]
-    slow = begin(waiting)
+    processes = [waiting.start_fork("run", f"Say hello to {name}") for name in ("Ada", "Bob", "Cleo", "Dora")]
+    slow = begin_fork(waiting)
     assert sorted(ended(process).out for process in processes) == [
         f"Hello, {name}!\n" for name in ("Ada", "Bob", "Cleo", "Dora")
     ]
@@ -313,7 +321,7 @@ def test_two_processes_in_one_workspace_have_a_ledger_each_and_share_the_third(w
 
 
 def test_first_two_processes_of_a_new_workspace_agree_on_its_ledger(place: Place):
-    processes = [place.start("call", "echo", "--args", '{"text":"hi"}') for _ in range(3)]
+    processes = [place.start_fork("call", "echo", "--args", '{"text":"hi"}') for _ in range(3)]
     assert [ended(process).status for process in processes] == [0, 0, 0]
     tree = place.run("tree", "workspace", status=0).out
     assert tree.count("ledger.created") == 1

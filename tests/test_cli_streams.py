@@ -70,7 +70,7 @@ def loud(tmp_path):
     ],
 )  # fmt: skip
 def test_json_is_alone_on_standard_output(loud, args, schema):
-    ran = loud.process(*args.split(), "--json")
+    ran = loud.run(*args.split(), "--json")
     assert ran.status in (0, 1), ran
     assert isinstance(ran.json, dict)
     if schema:

@@ -156,6 +156,19 @@ def test_message_of_a_running_handler_is_shown_while_it_runs_and_not_recorded(la
     assert all("halfway" not in str(event.payload) for event in lab.events())
 
 
+def test_text_of_a_stream_is_not_shown(lab, capsys):
+    """It is what a model wrote: not checked, not reviewed, and seen by no hook."""
+
+    def act(_, ctx):
+        ctx.progress({"text": "my card is"})
+        return {}
+
+    lab.tool("act", act)
+    with lab.session(show=show_delta) as session:
+        assert isinstance(session.call("act", {}), Ok)
+    assert capsys.readouterr() == ("", "")
+
+
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 import pytest
@@ -68,7 +70,7 @@ WRONG = [
 @pytest.mark.parametrize(("args", "said"), WRONG, ids=[" ".join(args)[:40].strip() for args, _ in WRONG])
 def test_wrong_call_is_explained_and_exits_2(told: Place, args: list[str], said: str):
     before = told.sessions()
-    ran = told.run(*args, status=2)
+    ran = told.here(*args, status=2)
     assert ran.out == ""
     assert said in ran.err
     assert ran.err.startswith("error: ")
@@ -167,7 +169,7 @@ def test_present_folder_that_is_gone_is_one_line(tmp_path: Path):
 
 @pytest.mark.parametrize("args", EVERYTHING, ids=[" ".join(args) or "deedbook" for args in EVERYTHING])
 def test_help_fits_a_screen_and_names_every_option(tmp_path: Path, args: list[str]):
-    ran = Place(tmp_path).run(*args, "--help", status=0)
+    ran = Place(tmp_path).here(*args, "--help", status=0)
     assert ran.err == ""
     assert ran.out.startswith(f"Usage: {' '.join(['deedbook', *args])} ")
     assert len(ran.out.splitlines()) <= (24 if args else len(COMMANDS) + 12 + 2 * len(SECTIONS))
@@ -208,25 +210,53 @@ def test_completion_is_there_for_three_shells(tmp_path: Path, shell: str):
     assert "verify" in Place(tmp_path).run(_DEEDBOOK_COMPLETE=f"{shell}_complete", **asked, status=0).out
 
 
-def _imported_by(*args: str, cwd: Path) -> tuple[int, set[str]]:
-    """Run the command in a process that afterwards says what it has imported."""
-    script = (
-        "import json, sys\n"
-        "from deedbook.cli.program import main\n"
-        f"sys.argv = ['deedbook', *{list(args)!r}]\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    status = end.code\n"
-        "print('\\n' + json.dumps([status, sorted(sys.modules)]), file=sys.stderr)\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", script], cwd=cwd, env=environment(), capture_output=True, timeout=SECONDS, check=True
-    )
-    status, modules = json.loads(ended.stderr.splitlines()[-1])
-    return status, set(modules)
+IMPORTS = """
+import json, os, sys
+from deedbook.cli.program import main
+for line in sys.stdin:
+    if os.fork():
+        os.wait()
+        continue
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    cwd, sys.argv = json.loads(line)
+    os.chdir(cwd)
+    status = None
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code
+    finally:
+        print(json.dumps([status, sorted(sys.modules)]), file=answers, flush=True)
+        os._exit(0)
+"""
+"""Runs each command in a fork of a process that has imported what the command begins with."""
+Imported: TypeAlias = Callable[..., tuple[int, set[str]]]
+
+
+@pytest.fixture(scope="module")
+def imported() -> Iterator[Imported]:
+    """Give a function that runs the command in a process and returns its status and what it has imported."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", IMPORTS], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+
+    def ask(*args: str, cwd: Path) -> tuple[int, set[str]]:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(json.dumps([str(cwd), ["deedbook", *args]]) + "\n")
+        process.stdin.flush()
+        status, modules = json.loads(process.stdout.readline())
+        return status, set(modules)
+
+    yield ask
+    process.communicate(timeout=SECONDS)
 
 
 @pytest.mark.parametrize("args", EVERYTHING, ids=[" ".join(args) or "deedbook" for args in EVERYTHING])
-def test_help_imports_no_plugin_and_nothing_heavy(tmp_path: Path, args: list[str]):
-    status, modules = _imported_by(*args, "--help", cwd=tmp_path)
+def test_help_imports_no_plugin_and_nothing_heavy(imported: Imported, tmp_path: Path, args: list[str]):
+    status, modules = imported(*args, "--help", cwd=tmp_path)
     assert status == 0
     offered = find_commands().get(args[0]) if args else None
     own = {target.split(".")[0] for target in offered.targets} if offered else set()
@@ -235,9 +265,9 @@ def test_help_imports_no_plugin_and_nothing_heavy(tmp_path: Path, args: list[str
     assert "deedbook.kernel" not in modules
 
 
-def test_help_of_the_whole_command_imports_little_more_than_click(tmp_path: Path):
+def test_help_of_the_whole_command_imports_little_more_than_click(imported: Imported, tmp_path: Path):
     """Reading metadata with a library, and attrs, doubled the time of ``deedbook --help``."""
-    status, modules = _imported_by("--help", cwd=tmp_path)
+    status, modules = imported("--help", cwd=tmp_path)
     assert status == 0
     standard = {*sys.stdlib_module_names, "__main__", "click", "deedbook"}
     run = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, check=True)
@@ -250,9 +280,9 @@ def test_help_of_the_whole_command_imports_little_more_than_click(tmp_path: Path
     [["abilities"], ["sessions"], ["verify"], ["replay", "S"], ["tree", "S"], ["export", "S", "--as", "seed-002"]],
     ids=lambda command: command[0],
 )
-def test_reading_command_imports_no_plugin(told: Place, command: list[str]):
+def test_reading_command_imports_no_plugin(imported: Imported, told: Place, command: list[str]):
     args = [told.sessions()[0] if arg == "S" else arg for arg in command]
-    status, modules = _imported_by(*args, cwd=told.path)
+    status, modules = imported(*args, cwd=told.path)
     assert status == 0
     plugins = {name.partition(".")[0] for name in modules if name.startswith("deedbook_")}
     # judging again asks Deedbook's own rules, and nobody else's
@@ -285,10 +315,8 @@ def test_command_that_needs_a_missing_distribution_names_it(
     assert "needs deedbook-audit, which is not installed: pip install deedbook-audit" in capsys.readouterr().err
 
 
-def test_acting_command_imports_only_plugins_that_the_workspace_binds(place: Place):
-    plugins = {
-        name.split(".")[0] for name in _imported_by("run", "hello", cwd=place.path)[1] if name[:9] == "deedbook_"
-    }
+def test_acting_command_imports_only_plugins_that_the_workspace_binds(imported: Imported, place: Place):
+    plugins = {name.split(".")[0] for name in imported("run", "hello", cwd=place.path)[1] if name[:9] == "deedbook_"}
     assert "deedbook_tool_standard" in plugins
     assert "deedbook_testing" not in plugins
     assert os.environ.get("PYTHONPATH") is None or plugins

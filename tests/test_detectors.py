@@ -27,6 +27,11 @@ def luhn(digits: str) -> bool:
         "x1234567890123456x",
         "card_4111111111111111",
         "4111111111111111_visa",
+        "recall_4111111111111111",
+        "card_call_4111111111111111",
+        "call 4111111111111111",
+        "call_1 4111111111111111",
+        "call_4111 1111 1111 1111",
         "4111 1111 1111 1111",
         "4111-1111-1111-1111",
         "4111 1111-1111 1111",
@@ -53,6 +58,11 @@ def test_has_card_finds_numbers(text):
         "4111.1111.1111.1111",
         "2026-11-21T10:00:00.000Z",
         "call_1795440123456789",
+        "call_4111111111111111",
+        "toolu_4111111111111111",
+        "fc_5555555555554444",
+        "the result of call_4111111111111111.",
+        "echo:call_4111111111111111_2",
         "call_4111111111111112",
         "echo:call_1795440123456789_2",
         "00112233445566778899aabbccddeeff",
@@ -72,6 +82,11 @@ def test_has_card_is_luhn_over_whole_neighbouring_groups(groups, data):
     runs = ["".join(groups[a:b]) for a in range(len(groups)) for b in range(a + 2, len(groups) + 1)]
     expected = any(13 <= len(run) <= 19 and luhn(run) for run in runs)
     assert has_card(text) is expected
+
+
+@given(st.from_regex("(call|toolu|fc)_[0-9]{16}", fullmatch=True))
+def test_has_card_takes_no_id_of_a_call_for_a_number(call_id):
+    assert not has_card(call_id)
 
 
 @given(st.text("0123456789 x", max_size=60))

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -42,7 +43,7 @@ def refusals(text: str | bytes) -> list[str]:
 # --- what is accepted -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         ("a: 1\nb: [x, 'y', \"z\"]\n", {"a": 1, "b": ["x", "y", "z"]}),
@@ -124,7 +125,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "place", "why"), REFUSED)
+@for_each(("text", "place", "why"), REFUSED)
 def test_yaml_that_is_not_json_is_refused_with_its_place(parser, text, place, why):
     (said,) = refusals(text)
     assert said.startswith(f"f.yaml:{place}")

@@ -6,7 +6,8 @@ import threading
 
 import click
 import pytest
-from commandline import SCHEMAS, starter
+from cases import for_each
+from commandline import SCHEMAS, known_distributions, starter
 
 from deedbook.cli import program as cli
 from deedbook.cli.common import GlobalOptions
@@ -50,7 +51,10 @@ def words(path, command, empty):
     return said
 
 
-FOUND = {" ".join([*path, each.opts[0]]): words(path, command, each) for path, command, each in parameters(cli.program)}
+with known_distributions():
+    FOUND = {
+        " ".join([*path, each.opts[0]]): words(path, command, each) for path, command, each in parameters(cli.program)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def test_there_are_names_on_the_command_line():
     assert some <= FOUND.keys()
 
 
-@pytest.mark.parametrize("args", FOUND.values(), ids=FOUND)
+@for_each("args", FOUND.values(), ids=FOUND)
 def test_empty_name_on_the_command_line_is_refused_and_nothing_is_done(told, args):
     ran = told.here(*args)
     assert (ran.status, ran.out) == (2, "")

@@ -108,7 +108,7 @@ def test_forged_listing_hides_no_new_policy(shop):
     from deedbook.workspace import inventory
 
     with Folder.at(shop.root) as root:
-        record[""]["listing"] = inventory.listing(root, record[""]["folders"])
+        record[""]["listing"] = inventory.digest_names(root, record[""]["folders"])
     starts.write_bytes(canonical.encode(record))
     assert isinstance(call(shop)[0], Err)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import workshop
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from deedbook_audit.rederive import rejudge
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pattern", "command", "holds"),
     [
         ("git:*", "git", True),

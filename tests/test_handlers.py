@@ -250,6 +250,30 @@ def test_limit_of_a_coroutine_begins_when_the_handler_returns_it(way):
 
 
 @WAYS
+def test_limit_that_is_extended_ends_the_call_later(way: Any) -> None:
+    ends: list[float | None] = []
+
+    async def handler(args: Any, ctx: Any) -> Json:
+        assert opened.limit is not None
+        ends.append(opened.limit.when())
+        opened.extend(1000.0)
+        ends.append(opened.limit.when())
+        return opened.deadline
+
+    opened = ticket(handler, deadline=0.0, interruptible=True, timeout=float(FOREVER))
+    assert way(opened, lambda: 100.0) == Outcome("result", 100.0 + FOREVER + 1000)
+    first, second = ends
+    assert first is not None
+    assert second == first + 1000
+
+
+def test_call_without_a_limit_of_its_own_is_extended_by_its_deadline() -> None:
+    opened = ticket(lambda args, ctx: None, deadline=5.0)
+    opened.extend(2.0)
+    assert opened.deadline == 7.0
+
+
+@WAYS
 def test_interruptible_handlers_own_time_out_is_not_taken_for_its_limit(way: Any) -> None:
     async def handler(_args: Any, _ctx: Any) -> Json:
         async with asyncio.timeout(0):

@@ -300,7 +300,9 @@ def test_image_of_a_run_is_seen_by_every_role_and_recorded_by_digest(place, serv
 
 def test_image_is_refused_where_the_model_is_rules(place):
     ran = place.run("run", "--image", "red.png", "say hello to Ada", status=1)
-    assert "$.schema_version: its provider takes no images" in ran.err
+    wanted = "its provider takes no images; leave them out, or use a profile whose provider takes them"
+    assert f"model/standard: $.messages: {wanted}" in ran.err
+    assert ".system/deedbook.yaml: profiles.local.models.standard" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,12 @@ def test_judge_passes_over_gates_whose_match_does_not_hold_for_the_call() -> Non
         return lambda call: call.args["text"] == name
 
     rewriters = (
-        rewriter("r", transform({"text": "b"}), holds=about("a")),
-        rewriter("s", never_asked, holds=about("a")),
+        rewriter("r", transform({"text": "b"}), applies=about("a")),
+        rewriter("s", never_asked, applies=about("a")),
     )
-    ability = bound(rewriters=rewriters, guards=(gate("g", holds=about("b")), gate("h", never_asked, holds=about("a"))))
+    ability = bound(
+        rewriters=rewriters, guards=(gate("g", applies=about("b")), gate("h", never_asked, applies=about("a")))
+    )
     verdict = decide(ability, {"text": "a"})
     assert (ids(verdict.rewrites), ids(verdict.hooks)) == ([("r", "transform")], [("g", "allow")])
 
@@ -230,7 +232,7 @@ def test_judge_has_each_rewriter_work_on_the_last_output_and_guards_see_the_fina
                     guards=(gate(ask=asking(seen)),), policies=(policy(ask=asking(seen)),))  # fmt: skip
     verdict = decide(ability, {"text": ""})
     assert [call.args for call in seen] == [{"text": "ab"}] * 2
-    assert (verdict.first, verdict.raw, verdict.args) == (b'{"text":""}', b'{"text":"ab"}', {"text": "ab"})
+    assert (verdict.original, verdict.raw, verdict.args) == (b'{"text":""}', b'{"text":"ab"}', {"text": "ab"})
     assert ids(verdict.rewrites) == [("a", "transform"), ("b", "transform")]
 
 
@@ -238,7 +240,7 @@ def test_judge_validates_again_what_rewriters_leave_and_asks_no_guard_about_what
     ability = bound(takes=TEXT, rewriters=(rewriter(ask=transform({"text": 1})),), guards=(gate(ask=never_asked),))
     verdict = decide(ability, {"text": "a"})
     assert (verdict.code, verdict.subject) == ("SCHEMA_VIOLATION", "transform")
-    assert (verdict.first, verdict.raw) == (b'{"text":"a"}', b'{"text":1}')
+    assert (verdict.original, verdict.raw) == (b'{"text":"a"}', b'{"text":1}')
 
 
 def test_judge_lets_a_later_rewriter_mend_what_an_earlier_one_left() -> None:
@@ -248,7 +250,7 @@ def test_judge_lets_a_later_rewriter_mend_what_an_earlier_one_left() -> None:
 
 def test_judge_notes_no_change_where_a_transform_changes_nothing() -> None:
     verdict = decide(bound(rewriters=(rewriter(ask=transform({"b": 1, "a": 2})),)), {"a": 2, "b": 1})
-    assert (verdict.first, ids(verdict.rewrites)) == (None, [("r", "transform")])
+    assert (verdict.original, ids(verdict.rewrites)) == (None, [("r", "transform")])
 
 
 class Unreadable(Mapping[str, Any]):
@@ -273,7 +275,7 @@ def test_judge_denies_a_transform_to_what_cannot_be_arguments(args: Any) -> None
                     guards=(gate(ask=never_asked),))  # fmt: skip
     verdict = decide(ability, {"text": "a"})
     assert (verdict.outcome, verdict.code, verdict.by) == ("deny", "GATE_DENIED", {"hook": "r"})
-    assert (verdict.first, verdict.args, ids(verdict.rewrites)) == (None, {"text": "a"}, [("r", "deny")])
+    assert (verdict.original, verdict.args, ids(verdict.rewrites)) == (None, {"text": "a"}, [("r", "deny")])
 
 
 def test_judge_denies_a_transform_by_a_guard() -> None:
@@ -419,7 +421,7 @@ def seen(verdict: Verdict) -> Any:
         verdict.code,
         verdict.reason,
         verdict.by,
-        verdict.first,
+        verdict.original,
         verdict.raw,
         verdict.args,
         rounds_,

@@ -40,9 +40,9 @@ def test_published_private_key_gives_the_published_public_key_and_signature():
 
 @pytest.mark.parametrize(("note", "public"), [(NOTE, PUBLIC), (SPEC_NOTE, SPEC_PUBLIC)], ids=["go", "c2sp"])
 def test_published_note_is_signed_by_its_key_and_by_no_other(note, public):
-    assert Note.parse(note).signed_by(VerifierKey.parse(public))
+    assert Note.parse(note).is_signed_by(VerifierKey.parse(public))
     other = SigningKey.generate(VerifierKey.parse(public).name).public
-    assert not Note.parse(note).signed_by(other)
+    assert not Note.parse(note).is_signed_by(other)
     assert str(Note.parse(note)) == note
 
 
@@ -71,7 +71,7 @@ def test_what_was_signed_is_read_again_and_verifies_with_every_key(text, names):
     keys = [SigningKey.generate(name) for name in names]
     note = Note.parse(str(sign(text, keys)))
     assert note.text == text
-    assert all(note.signed_by(key.public) for key in keys)
+    assert all(note.is_signed_by(key.public) for key in keys)
 
 
 @given(text=texts, at=st.integers(0, 10**6), bit=st.integers(0, 7))
@@ -80,7 +80,7 @@ def test_a_changed_text_is_not_signed(text, at, bit):
     note = sign(text, [key])
     raw = bytearray(text.encode())
     raw[at % len(raw)] ^= 1 << bit
-    assert not Note(raw.decode("utf-8", "replace"), note.signatures).signed_by(key.public)
+    assert not Note(raw.decode("utf-8", "replace"), note.signatures).is_signed_by(key.public)
 
 
 @given(st.text(max_size=60))
@@ -98,12 +98,12 @@ def test_one_wrong_signature_in_a_keys_name_speaks_against_all():
     key = SigningKey.parse(PRIVATE)
     good = sign(TEXT, [key])
     wrong = sign("other\n", [key]).signatures
-    assert not Note(TEXT, good.signatures + wrong).signed_by(key.public)
+    assert not Note(TEXT, good.signatures + wrong).is_signed_by(key.public)
 
 
 def test_signatures_of_unknown_keys_and_kinds_are_read_over():
     other = f"— witness {base64.b64encode(b'abcd' + b'x' * 120).decode()}\n"
-    assert Note.parse(NOTE + other).signed_by(VerifierKey.parse(PUBLIC))
+    assert Note.parse(NOTE + other).is_signed_by(VerifierKey.parse(PUBLIC))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 
-import pytest
 import yaml
+from cases import for_each
 from test_workflow_clauses import ROOT, ROW, list_tests
 
 PAGE = (ROOT / "docs/pipeline-clauses.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def damage_ids():
         seen[name] += 1
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if not OPEN.fullmatch(row)])
+@for_each("row", [row for row in ROWS if not OPEN.fullmatch(row)])
 def test_test_of_a_clause_exists(row):
     found = ROW.fullmatch(row)
     assert found is not None, row

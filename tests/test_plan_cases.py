@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from cases import for_each
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/plan-cases.md").read_text(encoding="utf-8")
@@ -46,7 +47,7 @@ def list_tests(path: Path, group: str | None) -> set[str]:
     return functions(found) | functions(inherited)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[str(number) for number in range(len(ROWS))])
+@for_each("row", ROWS, ids=[str(number) for number in range(len(ROWS))])
 def test_test_of_a_case_exists(row: str):
     found = ROW.fullmatch(row)
     assert found is not None, row

@@ -48,7 +48,7 @@ def lifelines(lab):
 def test_kernel_that_begins_no_session_writes_nothing_about_itself(lab):
     lab.settings()
     with lab.kernel() as kernel:
-        assert not kernel.identity.booted
+        assert not kernel.identity.is_booted
     assert types(lab) == []
     assert lifelines(lab) == []
 

@@ -277,7 +277,7 @@ def test_sealed_erased_taken_out_and_corrected_values_are_marked():
     assert {"sealed", "erased"} <= set(parsed.marks)
     assert "corrected by" in words
     assert '"meant"' in words
-    assert "No outcome was recorded: nobody knows whether it happened." in words
+    assert "No outcome was recorded: it is unknown whether it happened." in words
 
 
 def test_ledger_of_thousands_of_events_makes_a_page_of_reasonable_size():

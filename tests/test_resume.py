@@ -5,7 +5,7 @@ import time
 import pytest
 from persons import approving, perform_once
 
-from deedbook import ALLOW, Err, HandlerSpec, Ok, ask
+from deedbook import ALLOW, Err, Failed, HandlerSpec, Ok, ask
 from deedbook.call.queue import open_queue
 from deedbook.contract import Branch
 from deedbook.format.errors import DeedbookError
@@ -166,6 +166,38 @@ def test_resumed_run_gets_the_recorded_counts_and_answers_of_its_tiers(lab, did)
     assert again == first
     assert (first[1].tokens, last.tokens) == (1, 4)
     assert did == ["counted", "asked", 2, "counted"]
+    assert lab.verify(session).sound
+
+
+def test_resumed_run_is_served_the_answer_of_the_model_that_an_open_breaker_led_to(lab, did):
+    """The kernel that resumes has closed breakers; it asks none, and no model."""
+    seen = []
+
+    def fail(request, ctx):
+        did.append("small")
+        raise Failed("PROVIDER_ERROR", "busy", retryable=True)
+
+    def work(args, run):
+        agent = run.agent("worker")
+        request = {"messages": [{"role": "user", "content": "hi"}]}
+        seen.append([agent.complete(request, tier="mid")["text"] for _ in range(2)])
+        run.call("pay", {"sum": 2})
+        run.answer("done")
+
+    office_of(lab, did)
+    lab.role("worker")
+    lab.model(fail, tier="small")
+    lab.model(lambda request, ctx: did.append("large") or "hello", tier="large")
+    lab.flow("work", work)
+    own = {"models": ["small", "large"], "attempts": 1, "breaker": {"failures": 1, "seconds": 3600}}
+    lab.settings(profiles={"lab": {"models": {"mid": {"provider": "fallback", "with": own}}}})
+    session = suspended(lab)
+    assert did == ["small", "large", "large"]
+    answered(lab, session)
+    assert resume(lab, session).value.text == "done"
+    assert seen == [["hello", "hello"]] * 2
+    assert did == ["small", "large", "large", 2]
+    assert lab.types(session).count("x.fallback.skipped") == 1
     assert lab.verify(session).sound
 
 

@@ -1,16 +1,19 @@
 """What callers from outside get of a flow that keeps a context: its state and reply, and an error if it failed."""
 
 import pytest
+from persons import approving
 
-from deedbook import Err, Ok
+from deedbook import Branch, Err, Ok
 from deedbook.cli.execution import call_ending
 from deedbook.format.reader import read
+from deedbook_approvals.answering import answer
 from deedbook_serve.serving.action_records import read_actions
 from deedbook_serve.serving.actions import BatchRunner, OutcomeSources, describe_ended, rebuild_outcomes
 from deedbook_serve.serving.batches import order_actions
 from deedbook_serve.tasks.run_outcome import read_run_outcome
 
 DIGEST = "d1" * 32
+NO_SOURCES = OutcomeSources(lambda _: None, lambda _: None)
 ENDS = {"FAILED": "RUN_ENDED", "HALTED": "RUN_ENDED", "NEEDS_HUMAN": "NEEDS_HUMAN"}
 
 
@@ -78,9 +81,7 @@ def test_run_that_did_not_complete_is_no_success(shop, state, code):
     assert again.error.code == repeated.error.code == code
     assert (task.state, task.code) == ("failed", code)
     recorded = read_actions(shop.events(session), "r1")
-    rebuilt = rebuild_outcomes(
-        recorded, steps, DIGEST, describe_ended(session.id), OutcomeSources(lambda _: None, lambda _: None)
-    )
+    rebuilt = rebuild_outcomes(recorded, steps, DIGEST, describe_ended(session.id), NO_SOURCES)
     assert [rebuilt[each["id"]] for each in outcomes] == outcomes
 
 
@@ -94,9 +95,7 @@ def test_repeated_request_and_task_give_the_reply_of_an_ended_session(shop):
         )  # fmt: skip
     first.end(ok=True, reason="done")
     recorded = read_actions(shop.events(first), "r1")
-    rebuilt = rebuild_outcomes(
-        recorded, steps, DIGEST, describe_ended(first.id), OutcomeSources(lambda _: None, lambda _: None)
-    )
+    rebuilt = rebuild_outcomes(recorded, steps, DIGEST, describe_ended(first.id), NO_SOURCES)
     assert [rebuilt[each["id"]] for each in outcomes] == outcomes
     with shop.tasks(shop.session()) as tasks:
         again = tasks.run(outcomes[1]["task"]).value
@@ -166,3 +165,48 @@ def test_command_prints_the_state_and_the_reply_of_a_flow(shop, state):
     reply = "no reader agreed" if state in ENDS else "read COMPLETED"
     assert (ending.state, ending.members["result"]["state"], ending.members["result"]["reply"]) == (state, state, reply)
     assert reply in ending.text
+
+
+# --- a person inside a called flow ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def office(lab):
+    """Return a lab with a flow that asks ada, an approver, about each name of its prompt."""
+    lab.done = []
+    spend = {"takes": {}, "gives": {"type": "object"}, "effects": "none", "tags": ["approval-gate"]}
+    lab.flow("spend", lambda args, run: lab.done.append(args["to"]) or {}, **spend)
+
+    def travel(args, run):
+        names = args["prompt"].split()
+        run.parallel([Branch(name, lambda own, name=name: own.call("spend", {"to": name})) for name in names])
+        return f"paid {args['prompt']}"
+
+    lab.flow("trip", travel, uses=["spend"])
+    approving(lab)
+    return lab
+
+
+@pytest.mark.parametrize("names", ["bob", "bob eve"])
+def test_client_of_a_flow_that_needs_a_person_gets_the_requests_and_goes_through_after_the_answers(office, names):
+    call = {"ability": "trip", "args": {"prompt": names}}
+    actions = [
+        {"action": "CALL", **call}, {"action": "CREATE_TASK", **call}, {"action": "RUN_TASK", "task": {"from": "a1"}},
+    ]  # fmt: skip
+    session = office.session()
+    with office.tasks(session) as tasks:
+        outcomes, steps = batch(session, tasks, *actions)
+        (got,), _ = batch(session, tasks, {"action": "GET_TASK", "task": outcomes[1]["task"]}, request="r2")
+    waiting = list(dict.fromkeys(each.payload["approval"] for each in office.all("approval.requested")))
+    for each in (outcomes[0], outcomes[2]):
+        assert (each["status"], each["approval"]) == ("needs_human", waiting[-1])
+        assert each.get("approvals", [each["approval"]]) == waiting
+    assert (got["result"]["state"], got["result"]["approval"]) == ("failed", waiting[-1])
+    recorded = read_actions(office.events(session), "r1")
+    rebuilt = rebuild_outcomes(recorded, steps, DIGEST, describe_ended(session.id), NO_SOURCES)
+    assert [rebuilt[each["id"]] for each in outcomes] == outcomes
+    for identity in waiting:
+        answer(office.path, identity, approve=True, catalogue=office.catalogue())
+    with office.tasks(office.session()) as tasks:
+        assert tasks.run(outcomes[1]["task"]).value.result["reply"] == f"paid {names}"
+    assert sorted(office.done) == sorted(names.split())

@@ -237,7 +237,7 @@ def _fits(validator: Any, value: Any) -> bool:
     return True
 
 
-@pytest.mark.campaign(keep=10)
+@pytest.mark.campaign(keep=4)
 @pytest.mark.parametrize("schema_id", DOCUMENTS)
 def test_both_libraries_agree_on_values_made_from_the_schema(schema_id: str) -> None:
     document = DOCUMENTS[schema_id]

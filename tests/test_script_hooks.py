@@ -196,6 +196,7 @@ NO_ANSWER = {
 }
 
 
+@pytest.mark.campaign(keep=15)
 @pytest.mark.parametrize("what", NO_ANSWER)
 def test_what_is_not_exactly_one_answer_denies(scripts, what):
     said, why = NO_ANSWER[what]

@@ -88,7 +88,7 @@ def told(place: Place) -> list[Ran]:
     return [place.run(*args, DEEDBOOK_TRACEBACK="1") for args in reading]
 
 
-@pytest.mark.campaign(keep=4)
+@pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize("how", ENDS)
 def test_secret_of_a_script_is_printed_and_kept_nowhere(trusted, how, sample_size):
     trusted.write("scripts/guard.py", f"{SAID}sys.stdin.read()\n{ENDS[how]}\n")

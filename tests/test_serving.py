@@ -429,7 +429,7 @@ def test_calls_of_actions_are_judged_again_as_they_were(place, peer, session):
 
 def test_description_holds_the_schemas_of_the_wire(peer):
     described = peer.describe()
-    assert described["request"] == SCHEMAS.document("runtime_request_v3")
+    assert described["request"] == SCHEMAS.document("runtime_request_v2")
     assert described["response"] == SCHEMAS.document("runtime_response_v2")
     assert set(described["actions"]) >= {"CALL", "CREATE_TASK", "END_SESSION"}
     assert set(described["methods"]) >= {"session.open", "actions"}

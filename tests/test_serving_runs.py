@@ -77,7 +77,7 @@ SETTINGS = """
 principals:
   ada: {key: ada.pub, roles: [approver]}
 agents:
-  desk: {expose: {abilities: [decide, review]}}
+  desk: {expose: {abilities: [decide]}}
 features: {prompts: {}}
 abilities:
   decide: {summary: Decide., handler: {flow: decide}, uses: [approve]}
@@ -242,8 +242,9 @@ def test_client_names_a_flow_that_is_exposed_to_it(place, peer):
     assert peer.resume_run(session, waits["run"])["result"]["reply"] == "decided eight"
     who = place.events(waits["run"])[0].payload["principal"]
     assert (who["id"], who["on_behalf_of"]) == ("agent:desk", "local")
-    refused = peer.run(session, "eight", flow="workflow")
-    assert refused["status"] == "failed"
+    refused = peer.run(session, "eight", flow="review")
+    assert (refused["status"], refused["error"]["code"]) == ("denied", "TOOL_NOT_ALLOWED")
+    assert "flow.call" not in place.types(refused["run"])
 
 
 def test_run_of_another_principal_is_not_resumed(place, peer):

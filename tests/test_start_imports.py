@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from cases import for_each
 
 NEVER = (
     "cedarpy", "cel_expr_python", "cryptography", "httpx", "openai", "re2", "cattrs", "click", "ssl", "asyncio",
@@ -44,12 +45,12 @@ def kernel():
     return modules("import deedbook.kernel")
 
 
-@pytest.mark.parametrize("name", NEVER)
+@for_each("name", NEVER)
 def test_kernel_begins_without_what_few_sessions_use(kernel, name):
     assert name not in kernel
 
 
-@pytest.mark.parametrize("name", LATER)
+@for_each("name", LATER)
 def test_kernel_begins_without_what_reads_and_compiles_a_workspace(kernel, name):
     assert name not in kernel
 

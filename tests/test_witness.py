@@ -74,7 +74,7 @@ def test_log_that_grows_is_cosigned_step_by_step(store, witness):
 def test_newest_checkpoint_is_kept_with_the_logs_signature_and_its_own(store, witness):
     witness.add(LOG.request(0, 5))
     note = store.read_newest(HASH)
-    assert note.signed_by(VerifierKey.parse(LOG.key))
+    assert note.is_signed_by(VerifierKey.parse(LOG.key))
     assert cosigned_at(store.key.public, note) == 1000
 
 

@@ -89,6 +89,7 @@ MISBEHAVING = {
 }
 
 
+@pytest.mark.campaign(keep=6)
 @pytest.mark.parametrize("what", MISBEHAVING)
 def test_hook_that_misbehaves_in_its_worker_denies(guarded, what):
     body, why = MISBEHAVING[what]

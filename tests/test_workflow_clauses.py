@@ -5,7 +5,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from cases import for_each
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/workflow-clauses.md").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def list_tests(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[str(number) for number in range(len(ROWS))])
+@for_each("row", ROWS, ids=[str(number) for number in range(len(ROWS))])
 def test_test_of_a_clause_exists(row: str):
     found = ROW.fullmatch(row)
     assert found is not None, row

@@ -119,7 +119,7 @@ class Kernel:
         require_type(purpose, (str,), "purpose")
         require_type(wait, (int, float, type(None)), "wait")
         _check_choice("purpose", purpose, PURPOSES)
-        who = _who(principal)
+        who = _require_principal(principal)
         _check_choice("mode", mode, MODES)
         run = self.identity.run(run)
         self._require_log()
@@ -132,7 +132,7 @@ class Kernel:
             if isinstance(begun, Err):
                 raise SessionRefused(begun)
             session.ledger.sync()  # the head is durable at once; without its lines it would look like a cut
-            self._head(session, run)
+            self._record_head(session, run)
             undo.pop_all()
         return session
 
@@ -184,7 +184,7 @@ class Kernel:
             prompt = found.prompt
             reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message, prompt.flow), runs)
             self.identity.adopt(ledger)
-            self._head(reopened, run)
+            self._record_head(reopened, run)
             undo.pop_all()
         return reopened
 
@@ -198,12 +198,12 @@ class Kernel:
             ledger,
             schemas=self.schemas,
             show=show or _ignore,
-            own=self.ledger,
+            workspace_ledger=self.ledger,
             pending_calls=partial(self.pending_calls, wait),
             parts=self.features.session_parts(self, ledger, undo),
-            prompted=self._after_prompt,
-            ending=self._before_end,
-            closed=partial(self._after_end, run=run),
+            after_prompt=self._after_prompt,
+            before_end=self._before_end,
+            after_end=partial(self._after_end, run=run),
         )
 
     def _bind_earlier(self, digest: str) -> Bindings:
@@ -300,7 +300,7 @@ class Kernel:
         if found:
             with self.notices.collect(LOG):
                 self._require_log()
-            self.features.notify("recovered", self.notices, kernel=self)
+            self.features.notify("sessions_recovered", self.notices, kernel=self)
         return found
 
     def close(self, reason: str = CLOSED) -> None:
@@ -350,7 +350,7 @@ class Kernel:
         )
         self._refuse_closed(f"{why}; end sessions before the kernel")
         try:
-            self._head(session, run)
+            self._record_head(session, run)
         finally:
             with self.notices.collect(LOG):
                 self._require_log()
@@ -361,7 +361,7 @@ class Kernel:
         if self.log.is_present():
             self.features.require(LOG)
 
-    def _head(self, session: Session, run: str) -> None:
+    def _record_head(self, session: Session, run: str) -> None:
         state = "ended" if session.ended and not session.suspended else "open"
         self.identity.head(session.ledger, state, run)
 
@@ -415,7 +415,7 @@ def _open_from_sources(root: Path, profile: str | None, catalogue: Catalogue, he
         place = find_state(folder, root)
         start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
-        listing = inventory.listing(
+        listing = inventory.digest_names(
             folder, folders
         )  # before the sources are read: a change in between is noticed at the next start
     from .workspace.workspace import load_profile
@@ -470,9 +470,9 @@ def _assemble(
     persona = partial(_persona, root, catalogue)
     bindings = bind(charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     begun = ledger.size  # a new ledger names no charter yet, even if the state folder has one
-    opened = enforce(charter, store, None if lazily else root, lambda opened: _record(ledger, opened))
+    opened = enforce(charter, store, None if lazily else root, lambda opened: _record_charter(ledger, opened))
     if begun == ledger.size == 1:
-        _record(ledger, opened)
+        _record_charter(ledger, opened)
     warm = lazily or opened.previous == charter.digest
     identity = Identity(ledger, state, kernel=VERSION, charter=charter.digest, warm=warm)
     log = LogWatch(state, ledger, CheckpointSettings.read(charter.document.get(LOG, {}), site.root))
@@ -530,7 +530,7 @@ def _persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[str, A
     return read_persona(root, catalogue, name, card)
 
 
-def _record(ledger: WorkspaceLedger, opened: ActiveCharter) -> None:
+def _record_charter(ledger: WorkspaceLedger, opened: ActiveCharter) -> None:
     payload = {
         "digest": opened.charter.digest,
         "previous": opened.previous,
@@ -591,7 +591,7 @@ def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise BindingError(fault("USAGE", f"{name}={value!r} is none of {', '.join(choices)}{suggest(value, choices)}"))
 
 
-def _who(principal: Principal | Client) -> Principal:
+def _require_principal(principal: Principal | Client) -> Principal:
     """Return the principal of a session; raises `BindingError` for an invalid one."""
     if not isinstance(principal, Principal | Client):
         example = principal if isinstance(principal, str) else "NAME"

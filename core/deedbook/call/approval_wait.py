@@ -40,12 +40,12 @@ PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
 
 OpenResult: TypeAlias = Result[Ticket] | PendingCall
-Again: TypeAlias = Callable[[PendingCall, str, Grant | None], OpenResult]
-"""Judges a parked call again, caused by the span of its grant, or without one by what first caused it."""
+JudgeAgain: TypeAlias = Callable[[PendingCall, str, Grant | None], OpenResult]
+"""Judges a pending call again, caused by the span of its grant, or without one by what first caused it."""
 
 
 class ApprovalWait:
-    """The door's side of pending calls; *again* judges one again. Once *closed*, no call waits any more.
+    """The door's side of pending calls; *judge_again* judges one again. Once *closed*, no call waits any more.
 
     If the session *suspends*, a call of a run that is not answered in time suspends the run.
     """
@@ -57,14 +57,14 @@ class ApprovalWait:
         recorder: CallRecorder,
         clock: Clock,
         *,
-        again: Again,
+        judge_again: JudgeAgain,
         closed: bool = False,
         suspends: bool = False,
     ) -> None:
         self.closed = closed
         self._suspends = suspends
         self._pending_calls, self._ledger, self._recorder, self._clock = pending_calls, ledger, recorder, clock
-        self._again = again
+        self._judge_again = judge_again
         self._unsettled: dict[str, PendingCall] = {}  # requests without an answer, by span, from before their record
 
     def use(self, grant: Grant, session: str, now: str) -> None:
@@ -81,71 +81,71 @@ class ApprovalWait:
         """
         span, now = self._ledger.span(), self._ledger.now()
         request = self._pending_calls.request(verdict, bound, caller, given, (self._ledger.session_id, span, now))
-        parked = self._unsettled[span] = PendingCall(verdict, bound, caller, given, cause, span, request)
+        pending = self._unsettled[span] = PendingCall(verdict, bound, caller, given, cause, span, request)
         try:
-            parked = attrs.evolve(parked, queue=self._pending_calls.open_queue(now, caller))
+            pending = attrs.evolve(pending, queue=self._pending_calls.open_queue(now, caller))
         except LedgerError as problem:
-            self._record(parked, entries)
-            return self.deny(parked, problem.error)
+            self._record(pending, entries)
+            return self.deny(pending, problem.error)
         try:
-            return self._file_or_reuse(parked, entries, now)
+            return self._file_or_reuse(pending, entries, now)
         except BaseException:
-            parked.close()
+            pending.close()
             raise
 
-    def _file_or_reuse(self, parked: PendingCall, entries: list[Entry], now: str) -> OpenResult:
+    def _file_or_reuse(self, pending: PendingCall, entries: list[Entry], now: str) -> OpenResult:
         """Use a request for the same call; if there is none, file this one."""
-        assert parked.queue
-        found = self._pending_calls.find_standing(parked.request, parked.queue, now)
+        assert pending.queue
+        found = self._pending_calls.find_existing(pending.request, pending.queue, now)
         if found is None:
-            self._record(parked, entries)
+            self._record(pending, entries)
             try:
-                found = self._pending_calls.file(parked.request, parked.queue, now)
+                found = self._pending_calls.file(pending.request, pending.queue, now)
             except LedgerError as problem:
-                parked.close()
-                return self.deny(parked, problem.error)
+                pending.close()
+                return self.deny(pending, problem.error)
             if found is None:
-                return self._keep_queue(parked)
-            entries = [self._withdrawal(parked, f"request {found.request['approval']} asks for the same already")]
-            parked = attrs.evolve(parked, span=self._ledger.span())
-        parked = self._unsettled[parked.span] = attrs.evolve(parked, request=found.request, shared=True)
-        self._record(parked, entries)
+                return self._keep_queue(pending)
+            entries = [self._withdrawal(pending, f"request {found.request['approval']} asks for the same already")]
+            pending = attrs.evolve(pending, span=self._ledger.span())
+        pending = self._unsettled[pending.span] = attrs.evolve(pending, request=found.request, shared=True)
+        self._record(pending, entries)
         if found.grant is None:
-            return self._keep_queue(parked)
-        self._unsettled.pop(parked.span, None)
+            return self._keep_queue(pending)
+        self._unsettled.pop(pending.span, None)
         try:
-            return self._again(parked, self.record_grant(parked.caller, parked.span, found.grant), found.grant)
+            return self._judge_again(pending, self.record_grant(pending.caller, pending.span, found.grant), found.grant)
         finally:
-            parked.close()
+            pending.close()
 
-    def _keep_queue(self, parked: PendingCall) -> PendingCall:
+    def _keep_queue(self, pending: PendingCall) -> PendingCall:
         """Return the pending call, without the queue if the caller does not wait."""
-        if self._patience(parked) > 0:
-            return parked
-        parked.close()
-        return attrs.evolve(parked, queue=None)
+        if self._wait_seconds(pending) > 0:
+            return pending
+        pending.close()
+        return attrs.evolve(pending, queue=None)
 
-    def _patience(self, parked: PendingCall) -> float:
-        own = parked.caller.patience
-        return self._pending_calls.patience if own is None else own
+    def _wait_seconds(self, pending: PendingCall) -> float:
+        own = pending.caller.wait_seconds
+        return self._pending_calls.wait_seconds if own is None else own
 
-    def _record(self, parked: PendingCall, entries: list[Entry]) -> None:
+    def _record(self, pending: PendingCall, entries: list[Entry]) -> None:
         asked = self._recorder.note(
-            "approval.requested", "policy", parked.caller, parked.cause, parked.request, parked.span
+            "approval.requested", "policy", pending.caller, pending.cause, pending.request, pending.span
         )
         self._ledger.append([*entries, asked], durable=True)
 
-    def _withdrawal(self, parked: PendingCall, reason: str) -> Entry:
-        payload = {"approval": parked.request["approval"], "reason": reason}
-        return self._recorder.note("approval.withdrawn", "runtime", parked.caller, parked.span, payload)
+    def _withdrawal(self, pending: PendingCall, reason: str) -> Entry:
+        payload = {"approval": pending.request["approval"], "reason": reason}
+        return self._recorder.note("approval.withdrawn", "runtime", pending.caller, pending.span, payload)
 
-    def deny(self, parked: PendingCall, error: DomainError, entries: list[Entry] | None = None) -> Err:
+    def deny(self, pending: PendingCall, error: DomainError, entries: list[Entry] | None = None) -> Err:
         """Record that the pending call is denied, after *entries*, and return why."""
-        verdict = parked.verdict.deny(error.code, error.message, parked.verdict.by)
-        denied = self._recorder.denial(verdict, parked.caller, parked.bound.id, parked.cause)
-        self._unsettled.pop(parked.span, None)
+        verdict = pending.verdict.deny(error.code, error.message, pending.verdict.by)
+        denied = self._recorder.denial(verdict, pending.caller, pending.bound.id, pending.cause)
+        self._unsettled.pop(pending.span, None)
         self._ledger.append([*(entries or ()), denied])
-        details = {"signals": verdict.signals, "approval": parked.request["approval"]}
+        details = {"signals": verdict.signals, "approval": pending.request["approval"]}
         return Err(attrs.evolve(error, place=source_place(verdict.by)), details)
 
     def deny_suspended(self, asked: Event, caller: Caller, error: DomainError, record: Object) -> Err:
@@ -167,9 +167,9 @@ class ApprovalWait:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    def wait(self, parked: PendingCall) -> Result[Ticket]:
+    def wait(self, pending: PendingCall) -> Result[Ticket]:
         """Wait for the answer and continue with it; an interrupt withdraws the request."""
-        waiting = self._wait_steps(parked)
+        waiting = self._wait_steps(pending)
         try:
             while True:
                 time.sleep(next(waiting))
@@ -179,14 +179,14 @@ class ApprovalWait:
         finally:
             waiting.close()
 
-    async def await_answer(self, parked: PendingCall, ended: list[Result[Ticket]]) -> None:
+    async def await_answer(self, pending: PendingCall, ended: list[Result[Ticket]]) -> None:
         """Wait like `wait` without blocking the loop; the result is added to *ended*, also when cancelled."""
         from asyncio import sleep
 
         from deedbook.format.loops import off_loop
 
-        self._unsettled[parked.span] = parked = attrs.evolve(parked, thread=0)  # a task is cancelled, not a thread
-        waiting = self._wait_steps(parked)
+        self._unsettled[pending.span] = pending = attrs.evolve(pending, thread=0)  # a task is cancelled, not a thread
+        waiting = self._wait_steps(pending)
 
         def step() -> float | None:
             try:
@@ -203,16 +203,16 @@ class ApprovalWait:
         finally:
             waiting.close()
 
-    def withdraw(self, parked: PendingCall, reason: str = "the caller does not wait any more") -> None:
+    def withdraw(self, pending: PendingCall, reason: str = "the caller does not wait any more") -> None:
         """Withdraw the request once, here and, if it was filed here, in the queue; errors of recording are ignored."""
-        if self._unsettled.pop(parked.span, None) is None:
+        if self._unsettled.pop(pending.span, None) is None:
             return
-        if not parked.shared:
+        if not pending.shared:
             with suppress(DeedbookError):
-                self._pending_calls.withdraw(parked.request, reason)
+                self._pending_calls.withdraw(pending.request, reason)
         with suppress(DeedbookError):
-            self._ledger.append([self._withdrawal(parked, reason)], durable=True)
-            self.deny(parked, fault("CANCELLED", f"{parked.bound.id} was cancelled while it waited for a person"))
+            self._ledger.append([self._withdrawal(pending, reason)], durable=True)
+            self.deny(pending, fault("CANCELLED", f"{pending.bound.id} was cancelled while it waited for a person"))
 
     def abandon(self, caller: Caller) -> None:
         """Withdraw what *caller* has requested in this thread and does not wait for: an interrupt came before.
@@ -220,66 +220,66 @@ class ApprovalWait:
         The interrupt may have come before the request was recorded or filed. Errors of reading and recording are
         ignored.
         """
-        for parked in list(self._unsettled.values()):
-            if parked.caller is not caller or parked.thread != get_ident():
+        for pending in list(self._unsettled.values()):
+            if pending.caller is not caller or pending.thread != get_ident():
                 continue
             with suppress(DeedbookError, OSError):
                 events = list(read(self._ledger.place))
-                is_recorded = any(event.span == parked.span for event in events)
-                if is_recorded and not any(event.parent == parked.span for event in events):
-                    is_filed = not parked.shared and self._pending_calls.is_filed(parked.request)
-                    self.withdraw(attrs.evolve(parked, shared=not is_filed))
-            self._unsettled.pop(parked.span, None)
-            parked.close()
+                is_recorded = any(event.span == pending.span for event in events)
+                if is_recorded and not any(event.parent == pending.span for event in events):
+                    is_filed = not pending.shared and self._pending_calls.is_filed(pending.request)
+                    self.withdraw(attrs.evolve(pending, shared=not is_filed))
+            self._unsettled.pop(pending.span, None)
+            pending.close()
 
-    def _wait_steps(self, parked: PendingCall) -> Generator[float, None, Result[Ticket]]:
+    def _wait_steps(self, pending: PendingCall) -> Generator[float, None, Result[Ticket]]:
         """Wait for the answer, yielding how many seconds to pause, and continue with it."""
-        deadline = self._clock() + self._patience(parked)
+        deadline = self._clock() + self._wait_seconds(pending)
         try:
             while True:
                 try:
-                    opened = self._apply_answer(parked, (yield from self._answer(parked, deadline)))
+                    opened = self._apply_answer(pending, (yield from self._answer(pending, deadline)))
                 finally:
-                    parked.close()
+                    pending.close()
                 if not isinstance(opened, PendingCall):
                     return opened
-                parked = opened
+                pending = opened
         except LedgerError as problem:
             return Err(problem.error)
 
-    def _answer(self, parked: PendingCall, deadline: float) -> Generator[float, None, ApprovalRequest | None]:
+    def _answer(self, pending: PendingCall, deadline: float) -> Generator[float, None, ApprovalRequest | None]:
         """Return the answered request, or ``None`` if there was no answer in time."""
-        pause, expires = PAUSE, parked.request["expires"]
+        pause, expires = PAUSE, pending.request["expires"]
         try:
-            while (found := parked.poll_answer()) is None and self._clock() < deadline and not self.closed:
+            while (found := pending.poll_answer()) is None and self._clock() < deadline and not self.closed:
                 if self._ledger.now() >= expires:
                     break
                 yield pause
                 pause = min(pause * 1.5, LONGEST_PAUSE)
         except BaseException:
-            self.withdraw(parked)
+            self.withdraw(pending)
             raise
         return found
 
-    # --- going on -----------------------------------------------------------------------------------------------------
+    # --- the answer ---------------------------------------------------------------------------------------------------
 
-    def _apply_answer(self, parked: PendingCall, found: ApprovalRequest | None) -> OpenResult:
+    def _apply_answer(self, pending: PendingCall, found: ApprovalRequest | None) -> OpenResult:
         """Apply the answer and judge the call again; without an answer deny it, as at once."""
         if self.closed:
-            self.withdraw(parked, "the session has ended")
+            self.withdraw(pending, "the session has ended")
             return Err(fault("SESSION_ENDED", f"session {self._ledger.session_id} has ended"))
         now = self._ledger.now()
-        if found is None or parked.queue is None:
-            return self.deny_late(parked, now)
-        self._unsettled.pop(parked.span, None)  # after an answer there is nothing to withdraw
+        if found is None or pending.queue is None:
+            return self.deny_late(pending, now)
+        self._unsettled.pop(pending.span, None)  # after an answer there is nothing to withdraw
         try:
-            grant = self._pending_calls.take(found, parked.queue, now)
+            grant = self._pending_calls.take(found, pending.queue, now)
         except ApprovalError as problem:
-            if parked.shared and found.withdrawn:  # by the caller who filed it; this caller now files its own
-                self._ledger.append([self._withdrawal(parked, "who asked first does not wait any more")], durable=True)
-                return self._again(parked, parked.cause, None)
-            return self._deny_refused(parked, found, problem.error)
-        return self._again(parked, self.record_grant(parked.caller, parked.span, grant), grant)
+            if pending.shared and found.withdrawn:  # by the caller who filed it; this caller now files its own
+                self._ledger.append([self._withdrawal(pending, "who asked first does not wait any more")], durable=True)
+                return self._judge_again(pending, pending.cause, None)
+            return self._deny_refused(pending, found, problem.error)
+        return self._judge_again(pending, self.record_grant(pending.caller, pending.span, grant), grant)
 
     def record_grant(self, caller: Caller, cause: str, grant: Grant) -> str:
         """Record that the request was approved, durably, and return the span of that event."""
@@ -287,25 +287,25 @@ class ApprovalWait:
         self._ledger.append([entry], durable=True)
         return entry.span
 
-    def deny_late(self, parked: PendingCall, now: str) -> Err:
+    def deny_late(self, pending: PendingCall, now: str) -> Err:
         """Deny a call that was not decided in time, or cannot be decided."""
-        identity, expires = parked.request["approval"], parked.request["expires"]
+        identity, expires = pending.request["approval"], pending.request["expires"]
         if now < expires:
-            error = fault("NEEDS_HUMAN", f"{parked.verdict.reason}; approval {identity} waits for an answer")
-            if self._suspends and parked.caller.run is not None:
+            error = fault("NEEDS_HUMAN", f"{pending.verdict.reason}; approval {identity} waits for an answer")
+            if self._suspends and pending.caller.run is not None:
                 raise RunSuspended(error, identity)
-            return self.deny(parked, error)
+            return self.deny(pending, error)
         payload = {"approval": identity, "expires": expires}
-        expired = self._recorder.note("approval.expired", "runtime", parked.caller, parked.span, payload)
+        expired = self._recorder.note("approval.expired", "runtime", pending.caller, pending.span, payload)
         why = f"request {identity} has expired; make the call again"
-        return self.deny(parked, fault("APPROVAL_EXPIRED", why), [expired])
+        return self.deny(pending, fault("APPROVAL_EXPIRED", why), [expired])
 
-    def _deny_refused(self, parked: PendingCall, found: ApprovalRequest, error: DomainError) -> Err:
+    def _deny_refused(self, pending: PendingCall, found: ApprovalRequest, error: DomainError) -> Err:
         """Deny a call whose approval was refused, has expired, or is invalid."""
         if error.code == "APPROVAL_EXPIRED":
-            return self.deny_late(parked, parked.request["expires"])
+            return self.deny_late(pending, pending.request["expires"])
         entries = []
-        if error.code == "APPROVAL_REFUSED" and parked.queue is not None:
-            taken = self._pending_calls.describe_answer(found, parked.queue)
-            entries = [self._recorder.note("approval.refused", "runtime", parked.caller, parked.span, taken)]
-        return self.deny(parked, error, entries)
+        if error.code == "APPROVAL_REFUSED" and pending.queue is not None:
+            answer = self._pending_calls.describe_answer(found, pending.queue)
+            entries = [self._recorder.note("approval.refused", "runtime", pending.caller, pending.span, answer)]
+        return self.deny(pending, error, entries)

@@ -1,6 +1,7 @@
 """The context of a call for its handler."""
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,16 +9,18 @@ import attrs
 
 from deedbook.contract import Failed, Json, Object, Principal, Skill
 from deedbook.format import canonical
-from deedbook.format.errors import Err, Result
+from deedbook.format.errors import DeedbookError, Err, Result
 from deedbook.format.events import Entry, label
 from deedbook.format.schema import Schemas, Violation
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
-from deedbook.policy.callers import OVER, allowed_within, as_role, narrow_caller, under_call, under_flow, with_skill
+from deedbook.policy.callers import OVER, as_role, intersect_allowed, narrow_caller, under_call, under_flow, with_skill
+from deedbook.policy.completions import Completion
 
 from .door import Door
 from .handlers import Ticket
+from .records import check_record
 
 if TYPE_CHECKING:
     from deedbook.format.context import RunContext
@@ -35,15 +38,9 @@ class OpenCall:
     """
 
     def __init__(
-        self,
-        door: Door,
-        ticket: Ticket,
-        schemas: Schemas | None = None,
-        cause: str = "",
-        allowed: Collection[str] | None = None,
-        skill: str | None = None,
-        limits: "tuple[BranchLimits, ...]" = (),
-    ) -> None:
+        self, door: Door, ticket: Ticket, schemas: Schemas | None = None, cause: str = "",
+        allowed: Collection[str] | None = None, skill: str | None = None, limits: "tuple[BranchLimits, ...]" = (),
+    ) -> None:  # fmt: skip
         self.door, self.ticket, self._schemas, self._allowed = door, ticket, schemas, allowed
         self.cause = cause or ticket.span
         self._limits = limits
@@ -55,14 +52,11 @@ class OpenCall:
         return bindings.skills.get(self._within.skill or "")
 
     def under(
-        self,
-        span: str,
-        allowed: Collection[str] | None,
-        skill: str | None = None,
+        self, span: str, allowed: Collection[str] | None, skill: str | None = None,
         limits: "tuple[BranchLimits, ...]" = (),
-    ) -> "OpenCall":
+    ) -> "OpenCall":  # fmt: skip
         """Return the same call with its events under *span*: narrowed to *allowed* and *limits*, and under *skill*."""
-        within, skill = allowed_within(self._allowed, allowed), skill or self._within.skill
+        within, skill = intersect_allowed(self._allowed, allowed), skill or self._within.skill
         return OpenCall(self.door, self.ticket, self._schemas, span, within, skill, (*self._limits, *limits))
 
     def tool(self) -> Caller:
@@ -108,6 +102,11 @@ class OpenCall:
         self.door.ledger.append([entry])
         return span
 
+    def check_record(self, bindings: Bindings, event_type: str, payload: Object) -> None:
+        """Check an event that the call's handler records; raises `Failed`."""
+        entry: Any = bindings.entry_of(self.ticket.bound.id)
+        check_record(bindings, event_type, payload, "/".join(entry["plugin"]))
+
     def faults(self, schema: str, value: Json) -> tuple[Violation, ...]:
         """Return the violations of *value*."""
         assert self._schemas is not None
@@ -121,28 +120,28 @@ class CallCtx:
     """
 
     def __init__(self, door: Door, ticket: Ticket, show: Show, find_context: FindContext) -> None:
-        self._work = OpenCall(door, ticket)
+        self._door, self._ticket = door, ticket
         self._show, self._find_context = show, find_context
 
     @property
     def principal(self) -> Principal:
         """The principal of the call."""
-        return self._work.ticket.caller.principal
+        return self._ticket.caller.principal
 
     @property
     def session(self) -> str:
         """The session's id."""
-        return self._work.ticket.session
+        return self._ticket.session
 
     @property
     def idempotency_key(self) -> str:
         """A name for this one call."""
-        return self._work.ticket.idempotency_key
+        return self._ticket.idempotency_key
 
     def remaining(self) -> float:
         """Return the seconds left; zero when cancelled."""
-        ticket = self._work.ticket
-        return 0.0 if ticket.cancelled else ticket.deadline - self._work.door.clock()
+        ticket = self._ticket
+        return 0.0 if ticket.cancelled else ticket.deadline - self._door.clock()
 
     def progress(self, delta: Json) -> None:
         """Show *delta* to the caller."""
@@ -150,13 +149,31 @@ class CallCtx:
 
     def call(self, ability: str, args: Object) -> Json:
         """Use another ability through the door, as a child of this call."""
-        work, full = self._work, self._complete_args(ability, args)
-        return self._read_outcome(work.door.call(self._caller(), ability, full, work.ticket.span))
+        full = self._complete_args(ability, args)
+        return self._read_outcome(self._door.call(self._caller(), ability, full, self._ticket.span))
 
     async def acall(self, ability: str, args: Object) -> Json:
         """Act like `call`, from a coroutine."""
-        work, full = self._work, self._complete_args(ability, args)
-        return self._read_outcome(await work.door.acall(self._caller(), ability, full, work.ticket.span))
+        full = self._complete_args(ability, args)
+        return self._read_outcome(await self._door.acall(self._caller(), ability, full, self._ticket.span))
+
+    def load(self, model: str) -> None:
+        """Let a model that the call uses import what it needs; that time does not count."""
+        door, ticket = self._door, self._ticket
+        begun = door.clock()
+        with suppress(DeedbookError):  # the call of the model reports it
+            bound = door.bindings.find(model) if model in (ticket.bound.uses.names or ()) else None
+            if bound is not None and isinstance(bound.handler, Completion):
+                bound.handler.load()
+        ticket.extend(door.clock() - begun)
+
+    def record(self, event_type: str, payload: Object) -> None:
+        """Record an event of a type that the handler declares."""
+        work = OpenCall(self._door, self._ticket)
+        if work.ticket.span not in work.door.open:
+            raise Failed("TOOL_NOT_ALLOWED", f"{event_type}: {OVER.why} records nothing")
+        work.check_record(work.door.bindings, event_type, payload)
+        work.write(event_type, "runtime", payload, cause=work.ticket.span)
 
     def _read_outcome(self, result: Result[Json]) -> Json:
         """Return the value of *result*; that of a flow that keeps a context is the outcome of its run."""
@@ -165,27 +182,27 @@ class CallCtx:
 
     def _complete_args(self, ability: str, args: Object) -> dict[str, Any]:
         """Return *args*; a request to a model names it as its tier does, unless it names one itself."""
-        tiers = self._work.door.bindings.tiers
+        tiers = self._door.bindings.tiers
         tier = ability.removeprefix("model/")
         return {"model": tiers[tier], **args} if tier != ability and tier in tiers else dict(args)
 
     def _caller(self) -> Caller:
-        return self._work.tool()
+        return OpenCall(self._door, self._ticket).tool()
 
 
 class WorkspaceCall(CallCtx):
     """The context of handlers that record in the workspace's ledger: a call's context, and that ledger."""
 
-    def __init__(self, door: Door, ticket: Ticket, show: Show, find_context: FindContext, own: WorkspaceLedger) -> None:
-        super().__init__(door, ticket, show, find_context)
-        self.own, self.caller, self.ability = own, ticket.caller, ticket.bound.id
+    def __init__(self, door: Door, ticket: Ticket, show: Show, find: FindContext, ledger: WorkspaceLedger) -> None:
+        super().__init__(door, ticket, show, find)
+        self.workspace_ledger, self.caller, self.ability = ledger, ticket.caller, ticket.bound.id
         self.raw, self.span, self.trace = ticket.raw, ticket.span, door.ledger.trace_id
         self.charter = door.bindings.charter
 
     @property
     def state(self) -> Path:
         """The state folder."""
-        return Path(self.own.place).parents[1]
+        return Path(self.workspace_ledger.place).parents[1]
 
 
 def value_of(result: Any) -> Json:

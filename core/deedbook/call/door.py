@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import attrs
 
 from deedbook.contract import ALLOW, Call, Decision, Json, Object
 from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
@@ -65,10 +67,11 @@ class FactReader(Protocol):
         """Return the facts by name."""
 
 
-class Opening(NamedTuple):
-    """An intent to come: its *span* and time, the arguments as *given*, and functions to call with the outcome.
+@attrs.define(eq=False)
+class IntentDraft:
+    """An intent before it is recorded: its *span* and time, the arguments as *given*, and *settlements*.
 
-    *held* is what features hold until it is recorded, if there is anything.
+    *settlements* are functions of features to call with the outcome, *held* what features hold until it is recorded.
     """
 
     span: str
@@ -85,10 +88,10 @@ class Opening(NamedTuple):
 class Door:
     """The door of one session: decides under *bindings*, records in *ledger*.
 
-    *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts
-    the seconds. *parts* are the functions of features: facts, and what is called before intents and effects. *calls*
-    holds the tickets without a recorded outcome. After an interrupt during recording, *doubt* is true: then only the
-    ledger knows all open calls. If the session *suspends*, a run that needs a person, or is interrupted, stays open.
+    *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts the seconds.
+    *parts* are the functions of features: facts, and what is called before intents and effects. *calls* holds the
+    tickets without a recorded outcome. If *is_uncertain*, an interrupt came during recording, and only the ledger shows
+    which calls are open. If the session *suspends*, a run that needs a person, or is interrupted, stays open.
     *pending_calls* keeps calls that a person must decide.
     """
 
@@ -107,15 +110,15 @@ class Door:
         self.bindings = bindings
         self.ledger = ledger
         self.clock = clock
-        self.calls = OpenCalls(ledger, self._end)
-        self.doubt = False
+        self.calls = OpenCalls(ledger, self._close)
+        self.is_uncertain = False
         self.suspends = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
         self._parts = parts
         self._turn = RLock()
-        self._decide_now = self._repeat if parts.before_intents else self._before
-        self._decide = self._in_turn if bindings.reads else self._decide_now
-        self._record = self._record_inside if parts.around_intents else self._record_now
+        self._decide_now = self._decide_repeatedly if parts.before_intents else self._decide_once
+        self._decide = self._decide_in_turn if bindings.reads else self._decide_now
+        self._record = self._record_enclosed if parts.around_intents else self._record_now
         durable = bindings.charter.document["durability"] == "always"
         self._always = durable or bindings.waits or bool(parts.before_intents or parts.around_intents)
         self._facts = facts
@@ -138,7 +141,7 @@ class Door:
                     self.ledger,
                     self.recorder,
                     self.clock,
-                    again=self._again,
+                    judge_again=self._judge_again,
                     closed=self._closed,
                     suspends=self.suspends,
                 )
@@ -154,7 +157,7 @@ class Door:
         """Whether the caller asks a person itself."""
         return self._deferred
 
-    # --- the whole way ------------------------------------------------------------------------------------------------
+    # --- all nine steps -----------------------------------------------------------------------------------------------
 
     def call(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Json]:
         """Use *ability* with *args* because of the event *cause* (a span); return the result or the error."""
@@ -264,40 +267,40 @@ class Door:
         recorded: Object = canonical.decode(entry.payload)
         return recorded, entry.span
 
-    def _in_turn(
+    def _decide_in_turn(
         self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
     ) -> "OpenResult":
         """Keep facts unchanged until the intent that depends on them is recorded."""
         with self._turn:
             return self._decide_now(caller, ability, args, cause, grant)
 
-    def _repeat(
+    def _decide_repeatedly(
         self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
     ) -> "OpenResult":
         """Judge again as long as facts change between the judgement and the intent."""
         for _ in range(_ATTEMPTS):
             with suppress(FactsChanged):
-                return self._before(caller, ability, args, cause, grant)
+                return self._decide_once(caller, ability, args, cause, grant)
         why = f"what the gates of {ability} read changed {_ATTEMPTS} times while it was judged; try again"
         raise LedgerError(fault("LEDGER_LOCKED", why, retryable=True))
 
-    def _before(
+    def _decide_once(
         self, caller: Caller, ability: str, args: Json, cause: str, grant: "Grant | None" = None
     ) -> "OpenResult":
         bound = self.bindings.find(ability)
         raw = encode_args(bound, args)
         now = self.ledger.now()
         facts = self._facts(bound.reads, caller) if bound and bound.reads else {}
-        when = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
-        verdict = self._judge(caller, ability, bound.judged_args(raw) if bound else raw, when)
+        context = DecisionContext(now, self.ledger.session_id, facts, grant.approved if grant else None)
+        verdict = self._judge(caller, ability, bound.judged_args(raw) if bound else raw, context)
         entries = self.recorder.decision_entries(verdict, caller, facts, cause)
         bound = verdict.bound
         if bound is None or verdict.outcome == "deny":
             return self._deny(verdict, caller, ability, cause, entries, now)
-        return self._record(verdict, bound, caller, when, cause, raw, entries, grant)
+        return self._record(verdict, bound, caller, context, cause, raw, entries, grant)
 
-    def _record_inside(  # noqa: PLR0913 - all that the judgement has brought together
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
+    def _record_enclosed(  # noqa: PLR0913 - all that the judgement has brought together
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, context: DecisionContext, cause: str,
         raw: bytes, entries: list[Entry], grant: "Grant | None",
     ) -> "OpenResult":  # fmt: skip
         """Act like `_record_now` inside the context managers of features, each of which may deny the call."""
@@ -307,22 +310,22 @@ class Door:
                     held.enter_context(enclose(caller, bound.id))
             except CallPrevented as problem:
                 verdict.deny(problem.code, recordable(str(problem)))
-                return self._deny(verdict, caller, bound.id, cause, entries, when.now)
-            return self._record_now(verdict, bound, caller, when, cause, raw, entries, grant, held)
+                return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+            return self._record_now(verdict, bound, caller, context, cause, raw, entries, grant, held)
 
     def _record_now(  # noqa: PLR0913 - all that the judgement has brought together
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, cause: str,
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, context: DecisionContext, cause: str,
         raw: bytes, entries: list[Entry], grant: "Grant | None", held: ExitStack | None = None,
     ) -> "OpenResult":  # fmt: skip
         """Record what follows from a verdict that denies nothing: the intent, or the request for a person."""
         if verdict.outcome == "ask" and not self._deferred:
             return self.approval_wait.request_approval(verdict, bound, caller, raw, cause, entries)
-        opening = self._reserve(verdict, bound, caller, when, raw, held)
+        draft = self._reserve(verdict, bound, caller, context, raw, held)
         if verdict.outcome == "ask":
-            return Ok(self._defer(verdict, bound, caller, cause, entries, opening))
-        if grant and not self._use(grant, verdict, when.now, opening):
-            return self._deny(verdict, caller, bound.id, cause, entries, when.now)
-        return Ok(self._open(verdict, bound, caller, cause, entries, opening))
+            return Ok(self._defer(verdict, bound, caller, cause, entries, draft))
+        if grant and not self._use(grant, verdict, context.now, draft):
+            return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+        return Ok(self._open(verdict, bound, caller, cause, entries, draft))
 
     def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
         """Record that the call is denied, after *entries*, and return why."""
@@ -331,45 +334,45 @@ class Door:
         return Err(fault(verdict.code, verdict.reason, place=source_place(verdict.by)), {"signals": verdict.signals})
 
     def _reserve(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, when: DecisionContext, given: bytes,
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, context: DecisionContext, given: bytes,
         held: ExitStack | None,
-    ) -> Opening:  # fmt: skip
+    ) -> IntentDraft:  # fmt: skip
         """Let the features reserve what the call may use; raises `FactsChanged`, and `LedgerError` to prevent it."""
-        opening = Opening(self.ledger.span(), when.now, given, held=held)
+        draft = IntentDraft(self.ledger.span(), context.now, given, (), held)
         if not self._parts.before_intents:
-            return opening
-        call = make_call(self.bindings, caller, bound, verdict.args, verdict.raw, when)
+            return draft
+        call = make_call(self.bindings, caller, bound, verdict.args, verdict.raw, context)
         answers = {gate.id: decision.outcome for gate, decision in verdict.policies}
-        allowed = AllowedCall(call=call, caller=caller, span=opening.span, answers=answers)
+        allowed = AllowedCall(call=call, caller=caller, span=draft.span, answers=answers)
         try:
             for ask in self._parts.before_intents:
                 settlement = ask(allowed)
                 if settlement is not None:
-                    opening = opening._replace(settlements=(*opening.settlements, settlement))
+                    draft.settlements = (*draft.settlements, settlement)
         except BaseException:
-            opening.release()
+            draft.release()
             raise
-        return opening
+        return draft
 
-    def _again(self, parked: "PendingCall", cause: str, grant: "Grant | None") -> "OpenResult":
+    def _judge_again(self, pending: "PendingCall", cause: str, grant: "Grant | None") -> "OpenResult":
         """Judge a pending call again, with its original arguments; facts and gates may have changed."""
-        return self._decide(parked.caller, parked.bound.id, canonical.decode(parked.given), cause, grant)
+        return self._decide(pending.caller, pending.bound.id, canonical.decode(pending.given), cause, grant)
 
-    def _use(self, grant: "Grant", verdict: Verdict, now: str, opening: Opening) -> bool:
+    def _use(self, grant: "Grant", verdict: Verdict, now: str, draft: IntentDraft) -> bool:
         """Use the approval up, durably; if it was used before, *verdict* denies. Return whether the call may begin."""
         try:
             self.approval_wait.use(grant, self.ledger.session_id, now)
         except DeedbookError as problem:
-            opening.release()
+            draft.release()
             if not isinstance(problem, ApprovalError):
                 raise
             verdict.deny(problem.error.code, problem.error.message)
             return False
         return True
 
-    def _judge(self, caller: Caller, ability: str, raw: bytes, when: DecisionContext) -> Verdict:
+    def _judge(self, caller: Caller, ability: str, raw: bytes, context: DecisionContext) -> Verdict:
         """Drive `judge`: run the gates that it does not ask itself."""
-        judging = judge(self.bindings, caller, ability, canonical.decode(raw), raw, when, self.clock)
+        judging = judge(self.bindings, caller, ability, canonical.decode(raw), raw, context, self.clock)
         try:
             gate, call = next(judging)
             while True:
@@ -379,34 +382,36 @@ class Door:
             return verdict
 
     def _defer(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry], opening: Opening
-    ) -> Ticket:
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry],
+        draft: IntentDraft,
+    ) -> Ticket:  # fmt: skip
         """Open a call whose agent asks a person; the deferral and the intent are durable before the effect."""
         left = self.approval_wait.deferral(verdict, bound, caller, cause)
-        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], opening)
+        ticket = self._open(verdict, bound, caller, left.span, [*entries, left], draft)
         ticket.asked = recordable(verdict.reason)
         return ticket
 
     def _open(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry], opening: Opening
-    ) -> Ticket:
-        span, begun = opening.span, False
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry],
+        draft: IntentDraft,
+    ) -> Ticket:  # fmt: skip
+        span, begun = draft.span, False
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
-        args = bound.handler_args(verdict.args, opening.given)
+        args = bound.handler_args(verdict.args, draft.given)
         ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
-        ticket.settlements = opening.settlements
+        ticket.settlements = draft.settlements
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
         try:
             self.calls.announce(span)
             begun = True
-            self.ledger.append(entries, ts=opening.now, durable=bound.durable or verdict.outcome == "ask")
+            self.ledger.append(entries, ts=draft.now, durable=bound.durable or verdict.outcome == "ask")
             ticket.deadline = self.clock() + bound.timeout  # the time of the disk does not count for the handler
             self.calls.add(ticket)
-            if opening.held is not None:
-                opening.held.close()
+            if draft.held is not None:
+                draft.held.close()
             for ask in self._parts.before_effects.get(bound.effects, ()):
-                self._allow(ticket, ask)
+                self._ask_feature(ticket, ask)
         except DeedbookError as problem:
             self.calls.settle(span)
             if not begun or isinstance(problem, IntakeError):  # any other error may have left the intent in the file
@@ -417,7 +422,7 @@ class Door:
             raise
         return ticket
 
-    def _allow(self, ticket: Ticket, ask: Callable[[Ticket], None]) -> None:
+    def _ask_feature(self, ticket: Ticket, ask: Callable[[Ticket], None]) -> None:
         """Ask a feature whether the effect may begin; raises `LedgerError`, with the call closed as not started."""
         try:
             ask(ticket)
@@ -429,13 +434,13 @@ class Door:
 
     def _abandon(self, ticket: Ticket) -> None:
         """Close a call whose recording was interrupted, if its intent was recorded: nothing was started."""
-        certain, self.doubt = not self.doubt, True
+        was_certain, self.is_uncertain = not self.is_uncertain, True
         self.calls.settle(ticket.span)
         with suppress(DeedbookError, OSError):
             if any(event.span == ticket.span for event in read(self.ledger.place)):
                 self.calls.add(ticket)
                 self._close_cancelled(ticket)
-            self.doubt = not certain
+            self.is_uncertain = not was_certain
 
     def _close_cancelled(self, ticket: Ticket) -> None:
         """Close an opened call that was cancelled before it began."""
@@ -481,7 +486,7 @@ class Door:
         """
         if self.calls.lost:
             self.calls.record_lost()
-        return self._end(ticket, outcome)
+        return self._close(ticket, outcome)
 
     async def aafter(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         """Act like `after`; a durable commit is awaited beside the loop, and a cancellation waits for it."""
@@ -491,11 +496,13 @@ class Door:
 
         return await off_loop(self.after, ticket, outcome)
 
-    def _end(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+    def _close(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:
             if not self.calls.take(ticket):
                 return _closed_error(ticket)
-            return self._succeed(ticket, outcome) if outcome.end == "result" else self._fail(ticket, outcome)
+            return (
+                self._record_result(ticket, outcome) if outcome.end == "result" else self._record_error(ticket, outcome)
+            )
         except DeedbookError as problem:
             if ticket.outcome is not None:  # recorded, without the answers of hooks or schema
                 return Err(problem.error)
@@ -503,14 +510,14 @@ class Door:
             why = f"{ticket.bound.id} was begun and its outcome is not recorded: {problem}"
             return Err(fault("OUTCOME_UNKNOWN", why))
         except BaseException:
-            self.doubt = True
+            self.is_uncertain = True
             self.calls.settle(ticket.span)
             raise
         finally:
             if ticket.outcome is not None and ticket.settlements:
                 ticket.settle(outcome)
 
-    def _succeed(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+    def _record_result(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:
             raw = canonical.admit(outcome.value)
             entry = self.recorder.result(ticket, raw, late=outcome.late)
@@ -519,12 +526,12 @@ class Door:
             )
         except IntakeError as problem:
             why = fault(problem.error.code, f"{ticket.bound.id} returned what cannot be recorded: {problem}")
-            return self._fail(ticket, Outcome("failed", error=why))
+            return self._record_error(ticket, Outcome("failed", error=why))
         self.calls.finish(ticket, entry.span, "result")
         seen = canonical.decode(raw)
         return self._observe(ticket, seen, raw) if ticket.bound.observers else self._check(ticket, seen)
 
-    def _fail(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
+    def _record_error(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         error = outcome.error or fault("TOOL_ERROR", f"{ticket.bound.id} failed without a reason")
         entry = self.recorder.error(ticket, outcome, error)
         self.ledger.append([entry, *self.recorder.noted_events(ticket, entry, outcome)])
@@ -533,16 +540,16 @@ class Door:
 
     def _observe(self, ticket: Ticket, result: Json, raw: bytes) -> Result[Json]:
         """Step 8. A failing hook may have been the one that redacts, so the caller then gets nothing."""
-        when = DecisionContext(self.ledger.now(), ticket.session, {})
-        call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, when)
+        context = DecisionContext(self.ledger.now(), ticket.session, {})
+        call = make_call(self.bindings, ticket.caller, ticket.bound, canonical.decode(ticket.raw), ticket.raw, context)
         asked: Answers = []
         seen = raw
         for gate in ticket.bound.observers:
-            if gate.holds is None or gate.holds(call):
+            if gate.applies is None or gate.applies(call):
                 seen, decision = _narrow(gate, self.clock, call, seen)
                 asked.append((gate, decision))
         if asked:
-            self.ledger.append(self.recorder.observation(ticket, asked, None if seen == raw else seen), ts=when.now)
+            self.ledger.append(self.recorder.observation(ticket, asked, None if seen == raw else seen), ts=context.now)
         failed = merge(asked)
         if failed is not None:
             why = f"the result of {ticket.bound.id} is withheld: {failed[1].reason}"

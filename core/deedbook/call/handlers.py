@@ -17,6 +17,8 @@ from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
 if TYPE_CHECKING:
+    from asyncio import Timeout
+
     from deedbook.plugins.call_files import CallFiles
     from deedbook.policy.limits import FileRules
 
@@ -33,7 +35,7 @@ class Ticket:
     *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
     clock, in seconds; *outcome* is the span of its outcome, and *end* how it ended (`Outcome`). *signals* are those of
     hooks. *asked* is the reason why a person must decide, if the agent asks the person. *settlements* are functions of
-    features to call with the outcome.
+    features to call with the outcome. *limit* ends a coroutine at the *deadline*.
     """
 
     bound: BoundAbility
@@ -49,6 +51,13 @@ class Ticket:
     signals: Mapping[str, Any] = attrs.field(factory=dict)
     asked: str = ""
     settlements: "tuple[Callable[[Outcome | None], None], ...]" = ()
+    limit: "Timeout | None" = None
+
+    def extend(self, seconds: float) -> None:
+        """Let the call, which is under way, end *seconds* later."""
+        self.deadline += seconds
+        if self.limit is not None and (when := self.limit.when()) is not None:
+            self.limit.reschedule(when + seconds)
 
     def settle(self, outcome: "Outcome | None") -> None:
         """Tell the features, once, the recorded *outcome*, or ``None`` if the call did not begin."""
@@ -124,7 +133,7 @@ def _perform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> O
         raise _interruption(ticket, stop) from None
     except BaseException as problem:  # noqa: BLE001 - a handler that exits was still called
         return _failure_outcome(ticket, problem)
-    return Outcome("result", made, late=clock() > ticket.deadline)
+    return Outcome("result", made, None, clock() > ticket.deadline)
 
 
 async def aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Clock) -> Outcome:
@@ -150,7 +159,7 @@ async def _aperform(ticket: Ticket, invoke: Callable[[Ticket], Any], clock: Cloc
         if is_cancelling(problem):
             raise _interruption(ticket, problem) from None
         return _failure_outcome(ticket, problem)
-    return Outcome("result", made, late=clock() > ticket.deadline)
+    return Outcome("result", made, None, clock() > ticket.deadline)
 
 
 def _call_files(ticket: Ticket) -> "CallFiles | None":
@@ -168,13 +177,16 @@ def _file_rules(ticket: Ticket) -> "FileRules | None":
 
 
 async def _within(made: Awaitable[T], ticket: Ticket, clock: Clock) -> T:
+    from asyncio import timeout
+
     from deedbook.format.loops import within
 
     left = ticket.bound.timeout if ticket.bound.interruptible else float("inf")
     if left == float("inf"):
-        return await within(made, None)
+        return await within(made, timeout(None))
     ticket.deadline = clock() + left  # what the handler did before it returned the coroutine does not count
-    return await within(made, left)
+    ticket.limit = timeout(left)
+    return await within(made, ticket.limit)
 
 
 def _interruption(ticket: Ticket, cause: BaseException) -> Interrupted:

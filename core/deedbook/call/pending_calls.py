@@ -94,8 +94,8 @@ class Grant(NamedTuple):
     record: Object
 
 
-class StandingRequest(NamedTuple):
-    """A *request* in the queue for exactly this call: waiting, or approved (the *grant*)."""
+class ExistingRequest(NamedTuple):
+    """A *request* in the queue for exactly this call: queue, or approved (the *grant*)."""
 
     request: Object
     grant: Grant | None = None
@@ -117,23 +117,18 @@ class _AlreadyFiled(Exception):  # noqa: N818 - it carries the found request
 
 
 class PendingCalls:
-    """The pending calls of one charter, in the workspace's *own* ledger.
+    """The pending calls of one charter, in the workspace's *ledger*.
 
-    A caller waits for the answer for *patience* seconds. *deferred*: no request is filed, since the agent asks a
+    A caller waits for the answer for *wait_seconds* seconds. *deferred*: no request is filed, since the agent asks a
     person.
     """
 
-    def __init__(self, own: WorkspaceLedger, charter: Charter, patience: float = 0.0) -> None:
-        self.patience = patience
-        self._own = own
+    def __init__(self, ledger: WorkspaceLedger, charter: Charter, wait_seconds: float = 0.0) -> None:
+        self.wait_seconds = wait_seconds
+        self._ledger = ledger
         self._charter = charter
         self._seconds: float = charter.document.get("approvals", {}).get("expires_s", EXPIRES_S)
         self._run_seconds: float = charter.document.get("approvals", {}).get("run_expires_s", RUN_EXPIRES_S)
-
-    @property
-    def own(self) -> WorkspaceLedger:
-        """The workspace's own ledger."""
-        return self._own
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -176,14 +171,14 @@ class PendingCalls:
             asked |= {"mode": caller.mode, "schema_version": "v2"}
         if given != verdict.raw:
             asked["given"] = canonical.decode(given)
-        raw = self._own.scrub(canonical.encode_payload(asked))
+        raw = self._ledger.scrub(canonical.encode_payload(asked))
         shown: dict[str, Any] = canonical.decode(raw)
         return {**shown, "shown": shown_digest(shown)}
 
     def open_queue(self, now: str, caller: Caller) -> ApprovalQueue:
         """Return the queue with every request of *caller* that may be valid at *now*; raises `LedgerError`."""
         since = timestamp(max(datetime.fromisoformat(now).timestamp() - self._lifetime(caller), 0))
-        return ApprovalQueue.since(_folder(self._own), since)
+        return ApprovalQueue.since(_folder(self._ledger), since)
 
     def _lifetime(self, caller: Caller) -> float:
         """Return for how many seconds a request of *caller* is valid: that of a run waits, unless YAML limits it."""
@@ -194,78 +189,78 @@ class PendingCalls:
 
         An unanswered request of another charter does not hold up the run: it can no longer be answered.
         """
-        with closing(ApprovalQueue.since(_folder(self._own), "")) as waiting:
-            pending = waiting.get(approval)
+        with closing(ApprovalQueue.since(_folder(self._ledger), "")) as queue:
+            pending = queue.get(approval)
             if pending is None:
                 return None
             is_current = pending.requested.payload.get("charter") == self._charter.digest
             if pending.state(now) == "waiting" and is_current:
                 why = f"approval {approval} waits for an answer; {HOW_TO_ANSWER % approval}"
                 return OpenAnswer(fault("NEEDS_HUMAN", why))
-            return self._find_refusal(pending, waiting, is_current) if pending.state(now) == "denied" else None
+            return self._find_refusal(pending, queue, is_current) if pending.state(now) == "denied" else None
 
-    def _find_refusal(self, pending: ApprovalRequest, waiting: ApprovalQueue, is_current: bool) -> "OpenAnswer | None":
+    def _find_refusal(self, pending: ApprovalRequest, queue: ApprovalQueue, is_current: bool) -> "OpenAnswer | None":
         """Return the refusal of a request; ``None`` if it does not count under a charter that came later."""
         try:
-            record = self.describe_answer(pending, waiting)
+            record = self.describe_answer(pending, queue)
         except ApprovalError as problem:
             return OpenAnswer(problem.error) if is_current else None
         return OpenAnswer(_refusal(record), record)
 
-    def find_standing(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
+    def find_existing(self, request: Object, queue: ApprovalQueue, now: str) -> ExistingRequest | None:
         """Return a valid request in the queue for exactly the same call as *request*, if there is one.
 
         An approved one comes before a waiting one; an approval that cannot be used does not count.
         """
-        for pending, _ in _matching_requests(request, waiting, now, "approved"):
+        for pending, _ in _matching_requests(request, queue, now, "approved"):
             with suppress(ApprovalError):
-                grant = self.take(pending, waiting, now)
-                return StandingRequest(waiting.request(pending), grant)
-        return next((StandingRequest(found) for _, found in _matching_requests(request, waiting, now, "waiting")), None)
+                grant = self.take(pending, queue, now)
+                return ExistingRequest(queue.request(pending), grant)
+        return next((ExistingRequest(found) for _, found in _matching_requests(request, queue, now, "waiting")), None)
 
-    def file(self, request: Object, waiting: ApprovalQueue, now: str) -> StandingRequest | None:
+    def file(self, request: Object, queue: ApprovalQueue, now: str) -> ExistingRequest | None:
         """Add *request* to the queue, durably, unless one for the same call exists; then return that.
 
         Raises `LedgerError`.
         """
 
         def check() -> None:
-            waiting.refresh()
-            for _, found in _matching_requests(request, waiting, now, "waiting"):
+            queue.refresh()
+            for _, found in _matching_requests(request, queue, now, "waiting"):
                 raise _AlreadyFiled(found)
 
-        entry = self._entry("approval.requested", "policy", request["principal"]["id"], self._own.root, request)
+        entry = self._entry("approval.requested", "policy", request["principal"]["id"], self._ledger.root, request)
         try:
-            self._own.append([entry], durable=True, check=check)
+            self._ledger.append([entry], durable=True, check=check)
         except _AlreadyFiled as first:
-            return StandingRequest(first.request)
+            return ExistingRequest(first.request)
         return None
 
     def is_filed(self, request: Object) -> bool:
         """Return whether *request* is in the queue; raises `LedgerError`."""
-        with closing(ApprovalQueue.since(_folder(self._own), request["requested"])) as queue:
+        with closing(ApprovalQueue.since(_folder(self._ledger), request["requested"])) as queue:
             return queue.get(request["approval"]) is not None
 
     def withdraw(self, request: Object, reason: str) -> None:
         """Withdraw *request*: no caller waits for the answer any more. Raises `LedgerError`."""
         payload = {"approval": request["approval"], "reason": reason}
-        self._own.append(
-            [self._entry("approval.withdrawn", "runtime", request["principal"]["id"], self._own.root, payload)],
+        self._ledger.append(
+            [self._entry("approval.withdrawn", "runtime", request["principal"]["id"], self._ledger.root, payload)],
             durable=True,
         )
 
     # --- taking over --------------------------------------------------------------------------------------------------
 
-    def take(self, pending: ApprovalRequest, waiting: ApprovalQueue, now: str) -> Grant:
+    def take(self, pending: ApprovalRequest, queue: ApprovalQueue, now: str) -> Grant:
         """Return the checked approval of *pending*; raises `ApprovalError` if there is none."""
-        request = waiting.request(pending)
+        request = queue.request(pending)
         if pending.state(now) == "denied":
-            self._raise_refused(pending, waiting, request)
+            self._raise_refused(pending, queue, request)
         if pending.state(now) in OPEN and request["charter"] != self._charter.digest:
-            raise ApprovalError(charter_changed(pending.id))
+            raise ApprovalError(charter_changed_error(pending.id))
         refuse_state(pending, now, wanted="approved")
-        refuse_performed(Path(self._own.place).parents[1], pending, waiting, now)
-        return Grant(pending, waiting, ApprovedCall.of(request), self._answer_record(pending, waiting, request))
+        refuse_performed(Path(self._ledger.place).parents[1], pending, queue, now)
+        return Grant(pending, queue, ApprovedCall.of(request), self._answer_record(pending, queue, request))
 
     def use(self, grant: Grant, session: str, now: str) -> None:
         """Mark *grant* as used by *session*, durably; one caller succeeds, the others get `ApprovalError`."""
@@ -279,67 +274,67 @@ class PendingCalls:
         who = pending.requested.payload["principal"]["id"]
         payload = {"approval": pending.id, "session": session}
         entry = self._entry("approval.used", "runtime", who, pending.answer.span, payload)
-        self._own.append([entry], durable=True, check=check)
+        self._ledger.append([entry], durable=True, check=check)
 
-    def describe_answer(self, pending: ApprovalRequest, waiting: ApprovalQueue) -> Object:
+    def describe_answer(self, pending: ApprovalRequest, queue: ApprovalQueue) -> Object:
         """Return the payload about the answer for a session's ledger; raises `ApprovalError` for an invalid one."""
-        return self._answer_record(pending, waiting, waiting.request(pending))
+        return self._answer_record(pending, queue, queue.request(pending))
 
-    def _raise_refused(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> NoReturn:
-        raise ApprovalError(_refusal(self._answer_record(pending, waiting, request)))
+    def _raise_refused(self, pending: ApprovalRequest, queue: ApprovalQueue, request: Object) -> NoReturn:
+        raise ApprovalError(_refusal(self._answer_record(pending, queue, request)))
 
-    def _answer_record(self, pending: ApprovalRequest, waiting: ApprovalQueue, request: Object) -> dict[str, Any]:
+    def _answer_record(self, pending: ApprovalRequest, queue: ApprovalQueue, request: Object) -> dict[str, Any]:
         assert pending.answer
-        answer = waiting.open_payload(pending.answer)
+        answer = queue.open_payload(pending.answer)
         refuse_approver(self._charter.document["principals"], request, answer["approver"])
         key = approvers(self._charter.document["principals"])[answer["approver"]]
-        for why in answer_faults(request, answer, key, self._own.session_id):
+        for why in answer_faults(request, answer, key, self._ledger.session_id):
             raise ApprovalError(fault("APPROVAL_FORGED", f"the answer to request {pending.id} does not count: {why}"))
         return {
             "approval": pending.id,
             "approver": answer["approver"],
             "key": key,
-            "ledger": self._own.session_id,
+            "ledger": self._ledger.session_id,
             "seq": pending.answer.seq,
-            "hash": waiting.hash_of(pending.answer),
+            "hash": queue.hash_of(pending.answer),
             "signed": answer["signed"],
         }
 
     def _entry(self, event_type: str, actor: str, who: str, cause: str, payload: Object) -> Entry:
-        return Entry(label(event_type, actor, who), self._own.span(), cause, canonical.encode_payload(dict(payload)))
+        return Entry(label(event_type, actor, who), self._ledger.span(), cause, canonical.encode_payload(dict(payload)))
 
 
 def _matching_requests(
-    request: Object, waiting: ApprovalQueue, now: str, state: State
+    request: Object, queue: ApprovalQueue, now: str, state: State
 ) -> Iterator[tuple[ApprovalRequest, Object]]:
     """Yield the requests of the queue in *state* that are for exactly the same call as *request*.
 
     The same call, charter, asking gate and reason, for the same principal at the same position of a run.
     """
     wanted = {name: value for name, value in request.items() if name not in _OWN}
-    for pending in list(waiting):
+    for pending in list(queue):
         payload = pending.requested.payload
         if payload.get("call") == request["call"] and pending.state(now) == state:
             with suppress(DeedbookError):  # an unreadable one does not count
-                found = waiting.request(pending)
+                found = queue.request(pending)
                 if {name: value for name, value in found.items() if name not in _OWN} == wanted:
                     yield pending, found
 
 
-def withdraw(own: WorkspaceLedger, approvals: Sequence[str], reason: str) -> None:
-    """Withdraw the requests *approvals* that are still open in the workspace's *own* ledger; raises `LedgerError`."""
+def withdraw(ledger: WorkspaceLedger, approvals: Sequence[str], reason: str) -> None:
+    """Withdraw the requests *approvals* that are still open in the workspace's *ledger*; raises `LedgerError`."""
     if not approvals:
         return
-    now, entries = own.now(), []
-    with ApprovalQueue.since(_folder(own), "") as waiting:
-        for found in filter(None, map(waiting.get, approvals)):
+    now, entries = ledger.now(), []
+    with ApprovalQueue.since(_folder(ledger), "") as queue:
+        for found in filter(None, map(queue.get, approvals)):
             if found.state(now) in OPEN:
-                who = waiting.request(found)["principal"]["id"]
+                who = queue.request(found)["principal"]["id"]
                 payload = {"approval": found.id, "reason": reason}
                 entry = label("approval.withdrawn", "runtime", who)
-                entries.append(Entry(entry, own.span(), own.root, canonical.encode_payload(payload)))
+                entries.append(Entry(entry, ledger.span(), ledger.root, canonical.encode_payload(payload)))
     if entries:
-        own.append(entries, durable=True)
+        ledger.append(entries, durable=True)
 
 
 def refuse_approver(principals: Mapping[str, Any], request: Object, approver: str) -> None:
@@ -402,7 +397,7 @@ def _has_call_under(place: Path, identity: str) -> bool:
     return False
 
 
-def charter_changed(identity: str) -> Any:
+def charter_changed_error(identity: str) -> Any:
     """Return the error that the charter of the request *identity* is no longer in force."""
     why = f"another charter is in force than when request {identity} was made; make the call again"
     return fault("APPROVAL_CHARTER_CHANGED", why)
@@ -443,5 +438,5 @@ def _note_of(signed: str) -> str:
     return f": {note}" if note else ""
 
 
-def _folder(own: WorkspaceLedger) -> Folder:
-    return Folder.at(Path(own.place).parent)
+def _folder(ledger: WorkspaceLedger) -> Folder:
+    return Folder.at(Path(ledger.place).parent)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
 from deedbook.policy.charter import ROUNDS, lists_rules
-from deedbook.policy.commands import allowed_of
+from deedbook.policy.commands import allowed_abilities
 from deedbook.policy.gates import LOOSENABLE
 from deedbook.policy.match import EFFECTS
 
@@ -161,7 +161,7 @@ def _rule_direction(rule: str, tightening: str, otherwise: Direction) -> Directi
 
 def _skill(what: str, old: Entry, new: Entry) -> Iterator[Change]:
     yield from _sets(f"{what}: allowed ability", old["allowed"], new["allowed"], "looser", "tighter")
-    was, now = (frozenset(allowed_of(entry)) - frozenset(entry["allowed"]) for entry in (old, new))
+    was, now = (frozenset(allowed_abilities(entry)) - frozenset(entry["allowed"]) for entry in (old, new))
     yield from _sets(f"{what}: allowed command", was, now, "looser", "tighter")
     yield from _rest(what, old, new, {"allowed", "commands"}, other={*new, *old})
 

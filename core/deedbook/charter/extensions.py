@@ -50,7 +50,7 @@ class Extensions:
         return {"settings": dict(source.settings), "place": source.place}
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for linked in self._linker.all_loaded():
+        for linked in self._linker.linked_plugins():
             types: Mapping[str, EventType] = getattr(getattr(linked.plugin_class, "spec", None), "records", {})
             for event_type, row in types.items():
                 if self._is_own(linked, event_type):

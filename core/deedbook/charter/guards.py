@@ -161,7 +161,7 @@ class GuardCompiler:
     def _is_offered_fact(self, name: str, place: str) -> bool:
         """Return whether an installed feature offers the fact *name*; it is then linked, and so active."""
         owner = name.partition(".")[0]
-        linked = self._linker.link(FEATURE, owner, place) if self._linker.is_offered(FEATURE, owner) else None
+        linked = self._linker.link(FEATURE, owner, place) if self._linker.is_installed(FEATURE, owner) else None
         return linked is not None and name in getattr(getattr(linked.plugin_class, "spec", None), "facts", {})
 
 

@@ -83,7 +83,7 @@ class _PreparedGate:
         test = None if match is None or self.fitting.name in named else match.test_for(facts)
         if test is None:
             return self.always
-        return self.matching if test is self.matching.holds else attrs.evolve(self.always, holds=test)
+        return self.matching if test is self.matching.applies else attrs.evolve(self.always, applies=test)
 
 
 # --- binding ----------------------------------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ class JudgingBinder:
 
     def _keep(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> None:
         gate, match = self._gate(at, fitting, ask, may, limit), fitting.match
-        holds = match.holds if match else None
-        self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, holds=holds)))
+        applies = match.holds if match else None
+        self.ready[at].append(_PreparedGate(fitting, gate, attrs.evolve(gate, applies=applies)))
 
     def _gate(self, at: str, fitting: Fitting, ask: Callable[..., Any], may: frozenset[str], limit: float) -> BoundGate:
         entry = fitting.entry
@@ -351,7 +351,7 @@ class JudgingBinder:
         kind, name = entry["plugin"]
         linked = self.linker.link(kind, name, entry["place"])
         if linked is None:
-            raise _Broken
+            raise _PluginUnusable
         try:
             return linked, linked.plugin_class(dict(entry["settings"]), host or self.host)
         except DeedbookError as problem:
@@ -367,14 +367,14 @@ class JudgingBinder:
     def _collect(self, make: Callable[..., T], *what: Any) -> T | None:
         try:
             return make(*what)
-        except _Broken:
+        except _PluginUnusable:
             return None
         except DeedbookError as problem:
             self.linker.faults.extend(problem.errors)
             return None
 
 
-class _Broken(Exception):  # noqa: N818 - a state, not an error of its own
+class _PluginUnusable(Exception):  # noqa: N818 - a state, not an error of its own
     """A plugin is missing or broken, and the fault is recorded already."""
 
 

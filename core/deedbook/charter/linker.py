@@ -96,7 +96,7 @@ class Linker:
                 self._catalogue.find(kind, name, place)
         return self._loaded[key]
 
-    def is_offered(self, kind: str, name: str) -> bool:
+    def is_installed(self, kind: str, name: str) -> bool:
         """Return whether a plugin of that name is installed."""
         return self._catalogue.get(kind, name) is not None
 
@@ -104,7 +104,7 @@ class Linker:
         """Return a plugin that `link` loaded before, or ``None``; its fault is recorded already."""
         return self._loaded.get((kind, name))
 
-    def all_loaded(self) -> list[LoadedPlugin]:
+    def linked_plugins(self) -> list[LoadedPlugin]:
         """Return every plugin that was linked, in the order of kind and name."""
         return [linked for _, linked in sorted(self._loaded.items()) if linked]
 

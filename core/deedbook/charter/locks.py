@@ -13,7 +13,7 @@ import attrs
 from deedbook.format.errors import BindingError, DeedbookError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import FORMAT, Charter, known_files
+from deedbook.policy.charter import FORMAT, Charter, script_files
 from deedbook.workspace import inventory
 
 from .difference import Difference
@@ -94,7 +94,7 @@ def find_unchanged(
     ``None`` where anything was added, changed or removed, or where the lock does not pin the charter. Then the sources
     must be read.
     """
-    if inventory.listing(root, start.folders) != start.listing:
+    if inventory.digest_names(root, start.folders) != start.listing:
         return None
     try:
         charter = store.find(start.charter, authentic=True)
@@ -163,7 +163,7 @@ class PreviousCharter:
     @property
     def scripts(self) -> frozenset[str]:
         """The files of its scripts."""
-        return known_files(self.charter.document) if self.charter else frozenset()
+        return script_files(self.charter.document) if self.charter else frozenset()
 
     def compare(self, charter: Charter) -> Difference:
         """Return what *charter* changes."""
@@ -249,7 +249,7 @@ def _choose_pinned(workspace: "Workspace", catalogue: Catalogue, store: Store, r
         kept = store.find(pinned) if pinned else None
         if kept and not faults and _is_fresh(kept, workspace, catalogue, kernel):
             return kept
-        known = known_files(kept.document) if kept else ()
+        known = script_files(kept.document) if kept else ()
         charter = compile_charter(workspace, catalogue, kernel=kernel, admit=pins.refuse_code, known=known)
     except BindingError as problem:
         raise BindingError(*faults, *problem.errors) from None

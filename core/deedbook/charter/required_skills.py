@@ -30,7 +30,7 @@ class RequiredSkills:
     def claim(self, source: str, pack: str = "") -> bool:
         """Return whether the skill at *source* (its file or folder) is required; *pack* is the label of its pack.
 
-        A claimed skill has a fault of its own, so `missing` does not report it again.
+        A claimed skill has a fault of its own, so `find_missing` does not report it again.
         """
         folder = source if not source.endswith(("/SKILL.md", "/.agent")) else source.rpartition("/")[0]
         name = folder.rpartition("/")[2]
@@ -40,7 +40,7 @@ class RequiredSkills:
             self._claimed.add(name)
         return named or linked
 
-    def missing(self, skills: Collection[str]) -> Iterator[DomainError]:
+    def find_missing(self, skills: Collection[str]) -> Iterator[DomainError]:
         """Yield a fault for each required skill that is not among *skills*."""
         for name, place in self._required.items():
             if name not in skills and name not in self._claimed:

@@ -98,7 +98,7 @@ class SkillCompiler:
                 made[skill.name] = self._entry(skill, found)
                 for provider in readers:
                     self._run_provider_check(skill, found, provider)
-        self._linker.faults.extend(self._required.missing(made))
+        self._linker.faults.extend(self._required.find_missing(made))
         return made
 
     # --- setting aside ------------------------------------------------------------------------------------------------

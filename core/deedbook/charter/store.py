@@ -18,7 +18,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import BindingError, FileRefused, IntakeError, fault
 from deedbook.format.files import Folder
 from deedbook.format.schema import Validator, foreign
-from deedbook.policy.charter import MAX_NODES, Charter, not_compiled
+from deedbook.policy.charter import MAX_NODES, Charter, not_compiled_error
 
 from .cachekeys import NO_KEY, CacheKey
 
@@ -55,7 +55,7 @@ def _start() -> Validator:
 
 @attrs.frozen
 class StartRecord:
-    """The result of a start: its *charter* (a digest), the *folders* it read and their `inventory.listing`.
+    """The result of a start: its *charter* (a digest), the *folders* it read and their `inventory.digest_names`.
 
     *secrets* are the names of the secrets that plugins asked for.
     """
@@ -196,7 +196,7 @@ def parse_charter(raw: bytes, digest: str, *, authentic: bool = False) -> Charte
     except ValueError as problem:
         wrong = f"$: expected JSON ({problem})"
     if wrong:
-        raise not_compiled(digest, wrong)
+        raise not_compiled_error(digest, wrong)
     return Charter(MappingProxyType(document), raw, digest)
 
 

@@ -151,7 +151,7 @@ class ReplayJournal(RunJournal):
             if due is None:
                 return ask()
             if due.kind != "hook" or due.name != event:
-                return HookResult(left=subject)
+                return HookResult(subject=subject)
             self._at += 1
         return read_result(self._told.open(dict(due.event.payload), due.event), subject)
 
@@ -181,7 +181,7 @@ class ReplayJournal(RunJournal):
         value: Json = payload["value"]
         return value
 
-    def next_recorded(self) -> int | None:
+    def next_request_seq(self) -> int | None:
         """Return the number of the event of the next recorded request, if there is one."""
         with self._turn:
             due = self._due()

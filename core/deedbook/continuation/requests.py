@@ -95,8 +95,8 @@ class _Position:
 
 
 @attrs.define(eq=False)
-class _Before:
-    """What was recorded in a branch since its last request."""
+class _NextRequest:
+    """What is recorded already of the next request of a branch."""
 
     given: Any = None
     asked: Event | None = None
@@ -109,13 +109,13 @@ class RunRequests:
         self.branches: dict[str, list[Request]] = {}
         self.calls: dict[str, Request] = {}
         self._positions: dict[str, _Position] = {}
-        self._before: dict[str, _Before] = {}
+        self._next: dict[str, _NextRequest] = {}
         for event in events:
             self._take(event)
-        for branch, before in self._before.items():
-            if before.asked is not None:
-                name = str(before.asked.payload.get("name"))
-                self._add(branch, Request("approval", name, before.asked, before.given, asked=before.asked))
+        for branch, ahead in self._next.items():
+            if ahead.asked is not None:
+                name = str(ahead.asked.payload.get("name"))
+                self._add(branch, Request("approval", name, ahead.asked, ahead.given, asked=ahead.asked))
 
     def _take(self, event: Event) -> None:
         above = self._positions.get(event.parent or "", _Position())
@@ -125,15 +125,15 @@ class RunRequests:
         elif event.parent in self.calls and event.type in _ENDS:
             self._end(self.calls[event.parent], event)
         elif above.call is not None:
-            self._inside(above.call, event)
+            self._add_nested(above.call, event)
         elif above.branch:
-            self._ask(above.branch, event)
+            self._add_recorded(above.branch, event)
 
     def _end(self, call: Request, event: Event) -> None:
         call.outcome = event  # calls that an answer asks for are not part of the call
         self._positions[event.span] = self._positions[call.event.parent or ""]
 
-    def _inside(self, call: Request, event: Event) -> None:
+    def _add_nested(self, call: Request, event: Event) -> None:
         """Keep the nested calls, and what changed the result that the caller saw."""
         if event.type in OUTCOMES:
             call.nested.append(_name_of(event))
@@ -146,23 +146,23 @@ class RunRequests:
         elif event.type == "call.settled":
             call.settled = event
 
-    def _ask(self, branch: str, event: Event) -> None:
-        before = self._before.setdefault(branch, _Before())
+    def _add_recorded(self, branch: str, event: Event) -> None:
+        ahead = self._next.setdefault(branch, _NextRequest())
         if event.type == "approval.requested":
-            before.asked = event
-        elif event.type == "call.settled" and before.asked is not None and event.parent == before.asked.span:
-            name = str(before.asked.payload.get("name"))
-            self._add(branch, Request("approval", name, before.asked, before.given, settled=event, asked=before.asked))
+            ahead.asked = event
+        elif event.type == "call.settled" and ahead.asked is not None and event.parent == ahead.asked.span:
+            name = str(ahead.asked.payload.get("name"))
+            self._add(branch, Request("approval", name, ahead.asked, ahead.given, settled=event, asked=ahead.asked))
         elif event.type == "hook.fired" and event.payload.get("event") == "PreToolUse":
-            before.given = event.payload.get("input")
+            ahead.given = event.payload.get("input")
         elif event.type == "hook.fired":
             if event.payload.get("event") in _FIRED:
                 self._add(branch, Request("hook", str(event.payload["event"]), event))
         elif event.type in OUTCOMES:
-            self._open(branch, event, before)
+            self._open_call(branch, event, ahead)
         elif event.type == "tool.denied":
             name = str(event.payload.get("name"))
-            self._add(branch, Request("call", name, event, before.given, asked=before.asked))
+            self._add(branch, Request("call", name, event, ahead.given, asked=ahead.asked))
         elif self._is_request(event):
             self._add_event(branch, event)
 
@@ -175,8 +175,8 @@ class RunRequests:
         if event.type == "run.branch":
             self._positions[event.span] = _Position(event.span)
 
-    def _open(self, branch: str, event: Event, before: _Before) -> None:
-        call = Request("call", _name_of(event), event, before.given, asked=before.asked)
+    def _open_call(self, branch: str, event: Event, ahead: _NextRequest) -> None:
+        call = Request("call", _name_of(event), event, ahead.given, asked=ahead.asked)
         self._add(branch, call)
         self.calls[event.span] = call
         inside = _Position(event.span) if event.type == "flow.call" else _Position(branch, call)
@@ -184,7 +184,7 @@ class RunRequests:
 
     def _add(self, branch: str, request: Request) -> None:
         self.branches.setdefault(branch, []).append(request)
-        self._before[branch] = _Before()
+        self._next[branch] = _NextRequest()
 
     def _is_request(self, event: Event) -> bool:
         if event.type == "schema.violation":
@@ -207,7 +207,7 @@ def _name_of(intent: Event) -> str:
     return str(intent.payload.get(NAMED_BY.get(intent.type.partition(".")[0], "tool_name")))
 
 
-def given_as(event_type: str) -> str:
+def args_member(event_type: str) -> str:
     """Return the member of an intent that holds its arguments."""
     return _GIVEN.get(event_type.partition(".")[0], "args")
 
@@ -231,4 +231,4 @@ def given_arguments(request: Request) -> Any:
     payload = request.event.payload
     if request.kind == "approval":
         return payload.get("given", payload.get("args"))
-    return payload.get("args" if request.is_denied else given_as(request.event.type))
+    return payload.get("args" if request.is_denied else args_member(request.event.type))

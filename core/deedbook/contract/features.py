@@ -173,7 +173,7 @@ class FeatureHooks:
         """Act after ``session.end`` is recorded; a failure is reported."""
 
     @featurespec
-    def recovered(self, kernel: Any, settings: Object) -> None:
+    def sessions_recovered(self, kernel: Any, settings: Object) -> None:
         """Act after the sessions of dead processes are ended; a failure is reported."""
 
     @featurespec

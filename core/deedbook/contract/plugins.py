@@ -67,14 +67,15 @@ class HandlerSpec:
     once the handler has returned it (import before that). *reconciles*: the handler is also a `Reconciler`. *check*
     finds faults that no schema can express, when the charter is compiled: it yields each as a JSON pointer into the
     ability's YAML (``/with/argv/2``) and a message. A provider's *check_skill* does the same for the front matter of a
-    skill. *records* has the event types that a flow records with `Run.record`; their names begin with ``x.`` and the
-    plugin's name (``x.my_flow.seen`` for ``my-flow``). *files* says which files the handler itself reaches: only those
-    that it opens with its `Host` (``host``), those, and programs that it confines to them (``sandbox``), or ``none``.
-    Without it, a call whose files are limited (`flow.Limits`) cannot use the handler. *tiers* is for a provider that
-    asks other models of its profile: the JSON pointer into its settings to the list of their tiers. Its calls may use
-    these models and nothing else. *images*: the provider takes ``completion_request_v3``, whose messages may have
-    images. *requires* has the modules that the first call imports, each with how to install it: `deedbook doctor`
-    reports those that are missing. *named*: ``model:`` of the profile must name the provider's model.
+    skill. *records* has the event types that a flow records with `Run.record`, and others with `Ctx.record`; their
+    names begin with ``x.`` and the plugin's name (``x.my_flow.seen`` for ``my-flow``). *files* says which files the
+    handler itself reaches: only those that it opens with its `Host` (``host``), those, and programs that it confines to
+    them (``sandbox``), or ``none``. Without it, a call whose files are limited (`flow.Limits`) cannot use the handler.
+    *tiers* is for a provider that asks other models of its profile: the JSON pointer into its settings to the list of
+    their tiers. Its calls may use these models and nothing else. *images*: the provider takes
+    ``completion_request_v3``, whose messages may have images. *requires* has the modules that the first call imports,
+    each with how to install it: `deedbook doctor` reports those that are missing. *named*: ``model:`` of the profile
+    must name the provider's model.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -424,6 +425,12 @@ class Ctx(Protocol):
     def progress(self, delta: Json) -> None:
         """Show *delta* to the caller; it never enters the ledger."""
 
+    def load(self, model: str) -> None:
+        """Let a model that this call may use import what it needs (`Loader`); the time does not count for this call."""
+
+    def record(self, event_type: str, payload: Object) -> None:
+        """Record an event of a type that ``HandlerSpec.records`` declares, below this call; raises `Failed`."""
+
     def call(self, ability: str, args: Object) -> Json:
         """Use another ability through the same door, as a child of this call; raises `Failed`.
 
@@ -457,6 +464,13 @@ class TokenCounter(Handler, Protocol):
         The method must be quick and must not use the network: it passes no door. After an exception, and for any other
         answer, the kernel estimates the number. A provider with `HandlerSpec.tiers` is counted as the first of these.
         """
+
+
+class Loader(Handler, Protocol):
+    """A provider's handler that can import ahead what its first call needs; the method is optional."""
+
+    def load(self) -> None:
+        """Import it; the call reports what is missing."""
 
 
 class Gate(Protocol):

@@ -130,11 +130,10 @@ def check_bindings() -> bool:
 def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
     """Check types, depth and size level by level; return whether orjson writes every number as RFC 8785 does."""
     plain = True
-    level: list[Collection[Any]] = [(value,)]
-    nodes = above = 0
-    if type(value) is dict:  # most are, so that a turn of the loop is saved
-        level, nodes, above = [value.values()], 1, 1
-    for _ in range(above, depth + 1):
+    wrapped = type(value) is not dict  # a dictionary, as most values are, saves a turn of the loop
+    level: list[Collection[Any]] = [(value,)] if wrapped else [value.values()]
+    nodes, left = (0, depth + 1) if wrapped else (1, depth)
+    while left > 0:
         deeper: list[Collection[Any]] = []
         for items in level:
             nodes += len(items)
@@ -154,7 +153,7 @@ def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot lo
                     plain = False
         if not deeper:
             return plain
-        level = deeper
+        level, left = deeper, left - 1
     raise _refusal(value, f"more than {depth} levels", depth)
 
 

@@ -1,7 +1,6 @@
 """Detectors of values that must not be public, found in linear time in any text.
 
-``card`` finds payment card numbers, ``secret`` finds tokens of well-known forms, and a workspace adds patterns of its
-own.
+``card`` finds payment card numbers, ``secret`` tokens of well-known forms, and a workspace adds patterns of its own.
 """
 
 import re
@@ -18,7 +17,7 @@ NAMES: Final = frozenset({"card", "secret"})
 _HEX_ID: Final = re.compile(r"(?=.*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{64})")
 _GROUPS: Final = re.compile(r"[0-9]+(?:[ -][0-9]+)*")
 _SIXTEEN: Final = re.compile(r"(?<![0-9_])[0-9]{16}(?![0-9_])")
-_IN_A_NAME: Final = re.compile(r"(?<![0-9])[2-6][0-9]{15}(?![0-9])")
+_IN_A_NAME: Final = re.compile(r"(?<![0-9])(?<!\bcall_)(?<!\btoolu_)(?<!\bfc_)[2-6][0-9]{15}(?![0-9])")
 _CARD_HINT: Final = "[0-9]([ -]?[0-9]){12}"
 TOKENS: Final = (
     "gh[opsur]_[A-Za-z0-9]{36}", "github_pat_[A-Za-z0-9_]{22}", "glpat-[A-Za-z0-9_-]{20}",
@@ -78,7 +77,8 @@ def has_card(text: str) -> bool:
     """Return whether *text* has a run of exactly 16 digits, or 13 to 19 digits with separators that pass Luhn.
 
     A separator is one space or hyphen. Any whole groups of a longer run count, so a number before a card hides nothing.
-    A SHA-256 or a trace id in hex is no card; a run beside ``_`` must begin with 2 to 6 and pass Luhn. Linear time.
+    A SHA-256, a trace id and the id of a tool call (``call_``, ``toolu_`` or ``fc_`` with digits) are no cards; another
+    run beside ``_`` must begin with 2 to 6 and pass Luhn. Linear time.
     """
     if _HEX_ID.fullmatch(text):
         return False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
+from itertools import filterfalse
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -138,13 +139,13 @@ class Line(NamedTuple):
     def sound(self) -> bool:
         """Whether both hashes match the stored bytes, or the payload was excised."""
         return sha256(self.header).hexdigest() == self.envelope_hash and (
-            sha256(self.payload).hexdigest() == self.payload_hash or self.payload == excised(self.payload_hash)
+            sha256(self.payload).hexdigest() == self.payload_hash or self.payload == excised_form(self.payload_hash)
         )
 
     @property
-    def excised(self) -> bool:
+    def is_excised(self) -> bool:
         """Whether the line states that its payload was excised, and its header is unchanged."""
-        return sha256(self.header).hexdigest() == self.envelope_hash and self.payload == excised(self.payload_hash)
+        return sha256(self.header).hexdigest() == self.envelope_hash and self.payload == excised_form(self.payload_hash)
 
     @property
     def event(self) -> Event:
@@ -167,7 +168,7 @@ def split_line(raw: bytes, *, place: str | None = None) -> Line:
     return Line(**{**text, "seq": int(match["seq"])}, header=header, payload=payload)  # type: ignore[arg-type]
 
 
-def excised(payload_hash: str) -> bytes:
+def excised_form(payload_hash: str) -> bytes:
     """Return the replacement of an excised payload with that hash."""
     return b'{"%b":"%b"}' % (EXCISED_KEY.encode(), payload_hash.encode())
 
@@ -210,8 +211,7 @@ class Spans:
             return self()
 
     def _refill(self) -> None:
-        raw = os.urandom(2048).hex()
-        self._pool.extend(span for i in range(0, 4096, 16) if not (span := raw[i : i + 16]).isdigit())
+        self._pool.extend(filterfalse(str.isdigit, os.urandom(2048).hex(" ", 8).split()))
 
 
 _CARD_LIKE: Final = re.compile("[0-9]{16}")

@@ -21,9 +21,8 @@ class TimedOut(Exception):  # noqa: N818 - an outcome of a call
     """The limit was reached; a `TimeoutError` may be the handler's own."""
 
 
-async def within(made: Awaitable[T], seconds: float | None) -> T:
-    """Await *made* for at most *seconds* (``None``: as long as it takes); raises `TimedOut`."""
-    limit = asyncio.timeout(seconds)
+async def within(made: Awaitable[T], limit: asyncio.Timeout) -> T:
+    """Await *made* until its *limit* (`asyncio.timeout`); raises `TimedOut`."""
     try:
         async with limit:
             return await made

@@ -174,7 +174,7 @@ class Note:
             _refuse_note(f"it has {len(lines)} signature lines; at most {MAX_SIGNATURES} are read")
         return cls(f"{text}\n", tuple(map(_signature, lines)))
 
-    def signed_by(self, key: VerifierKey) -> bool:
+    def is_signed_by(self, key: VerifierKey) -> bool:
         """Return whether *key* signed the text; an invalid signature with the key's id makes the result ``False``."""
         mine = [each for each in self.signatures if (each.name, each.id) == (key.name, key.id)]
         return bool(mine) and all(len(each.value) == 64 and key.check(self.text.encode(), each.value) for each in mine)

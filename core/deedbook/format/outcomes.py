@@ -20,7 +20,7 @@ _ANSWERS: Final = {"tool.result": "tool", "llm.response": "model", "memory.resul
 
 
 @attrs.define(eq=False)
-class _Place:
+class _OutcomeScope:
     """A run or a branch: the one around it, its outcomes with their seq, and the spans that lead to it."""
 
     above: str | None
@@ -33,54 +33,54 @@ class RunOutcomes:
     """The outcomes beneath the open runs of a session, and beneath their branches."""
 
     def __init__(self) -> None:
-        self._places: dict[str, _Place] = {}
-        self._home: dict[str, str] = {}
+        self._scopes: dict[str, _OutcomeScope] = {}
+        self._scope_of: dict[str, str] = {}
 
     def find(self, span: str, before: int | None = None) -> list[RecordedOutcome]:
         """Return the outcomes beneath an open run or branch, each once, in order; with *before*, up to this seq."""
-        place = self._places.get(span)
-        found = [] if place is None else list(place.found)
+        scope = self._scopes.get(span)
+        found = [] if scope is None else list(scope.found)
         return list(dict.fromkeys(each for seq, each in found if before is None or seq < before))
 
     def open(self, span: str, above: str | None = None) -> None:
         """Register a run or branch; a known one stays as it is."""
-        if span not in self._places:
-            self._places[span] = _Place(above)
-            self._home[span] = span
+        if span not in self._scopes:
+            self._scopes[span] = _OutcomeScope(above)
+            self._scope_of[span] = span
             if above is not None:
-                self._places[above].inside.add(span)
+                self._scopes[above].inside.add(span)
 
     def step(self, event: Event) -> None:
         """Add *event*."""
-        home = self._home.get(event.parent or "")
+        owner = self._scope_of.get(event.parent or "")
         if event.type in _BEGINS:
-            self.open(event.span, home)
-        elif home is None:
+            self.open(event.span, owner)
+        elif owner is None:
             return
-        elif event.type in _ENDS and event.parent == home:
-            self._close(home)
+        elif event.type in _ENDS and event.parent == owner:
+            self._close(owner)
         else:
-            self._home[event.span] = home
-            self._places[home].spans.append(event.span)
+            self._scope_of[event.span] = owner
+            self._scopes[owner].spans.append(event.span)
             if event.type in _ANSWERS:
-                self._add(home, event)
+                self._add(owner, event)
 
-    def _add(self, home: str | None, event: Event) -> None:
+    def _add(self, owner: str | None, event: Event) -> None:
         ability = event.payload.get(NAMED_BY[event.type.partition(".")[0]])
         outcome = RecordedOutcome(
             ability=ability if isinstance(ability, str) else "[sealed]",
             kind=_ANSWERS[event.type],
             digest=digest(encode(dict(event.payload))),
         )
-        while home is not None:
-            self._places[home].found.append((event.seq, outcome))
-            home = self._places[home].above
+        while owner is not None:
+            self._scopes[owner].found.append((event.seq, outcome))
+            owner = self._scopes[owner].above
 
     def _close(self, span: str) -> None:
-        place = self._places.pop(span)
-        if place.above in self._places:
-            self._places[place.above].inside.discard(span)
-        for inner in place.inside:
+        scope = self._scopes.pop(span)
+        if scope.above in self._scopes:
+            self._scopes[scope.above].inside.discard(span)
+        for inner in scope.inside:
             self._close(inner)
-        for each in (span, *place.spans):
-            self._home.pop(each, None)
+        for each in (span, *scope.spans):
+            self._scope_of.pop(each, None)

@@ -91,7 +91,7 @@ class Follower:
         self._file.seek(self._end)
         for raw in read_lines(self._file, self._place):
             line = split_line(raw, place=self._place)
-            sound = line.sound or (self._gaps and line.excised)
+            sound = line.sound or (self._gaps and line.is_excised)
             before = self._head(line.session_id) if callable(self._head) else self._head
             if not sound or before not in (None, line.prev_envelope_hash):
                 why = f"event {line.seq} is not what was written; verify it"

@@ -95,7 +95,7 @@ def _faults(encoded: bytes) -> tuple[Violation, ...]:
     cost = SchemaCost(schema)
     if cost.circular():
         return (violation((), "a reference leads back to itself without going into the value"),)
-    if cost.unfolded() <= MAX_UNFOLDED:
+    if cost.unfolded_size() <= MAX_UNFOLDED:
         return ()
     return (violation((), f"its definitions, each use counted, are more than {MAX_UNFOLDED} schemas; use fewer"),)
 
@@ -207,7 +207,7 @@ class _Interpreted:
 
         cost = SchemaCost(self._schema)
         within = cost.depth_within(_MOST_LOOKS)
-        return _depth(value) <= within and (not cost.alternatives or size * cost.unfolded() <= _MOST_BYTES)
+        return _depth(value) <= within and (not cost.alternatives or size * cost.unfolded_size() <= _MOST_BYTES)
 
 
 def _depth(value: Any) -> int:

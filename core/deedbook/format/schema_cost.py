@@ -64,7 +64,7 @@ class SchemaCost:
     def _order(self) -> list[int]:
         return list(TopologicalSorter(self._same).static_order())
 
-    def unfolded(self) -> int:
+    def unfolded_size(self) -> int:
         """Return the number of parts if each use of a definition is a copy; a recursive part ends the copy."""
         sizes: dict[int, int] = {}
         open_parts = {self._root: 1}

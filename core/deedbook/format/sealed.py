@@ -37,8 +37,7 @@ SALT_BYTES: Final = 32
 _SALTED: Final = re.compile(r"[0-9a-f]{64}")
 _PERCENT: Final = re.compile("%[0-9A-F]{2}")
 _SHORT: Final = 6
-_UNBOUNDED: Final = ("text", "tool_calls")
-"""The parts of a model's answer that may be large."""
+_UNBOUNDED: Final = ("text", "tool_calls")  # the parts of a model's answer that may be large
 _SMALL: Final = 4096
 
 

@@ -71,11 +71,12 @@ class Journal:
             self._refuse(self.fault)
 
     def write(self, data: bytes) -> None:
-        """Append *data* completely; the caller holds `lock`.
+        """Append *data* completely; the caller holds `lock`, and called `check` before.
 
         On `LedgerError` the file is unchanged, or broken for good.
         """
-        self.check()
+        if self.fault:
+            self._refuse(self.fault)
         try:
             if is_replaced(self.fd):
                 self.give_up("its file was removed")

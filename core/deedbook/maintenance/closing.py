@@ -138,11 +138,7 @@ def set_torn_aside(
 
 
 def remove(
-    state: Folder,
-    identity: str,
-    keep: Keep,
-    heads: Sequence[Head] | None = None,
-    seconds: float = LOCK_SECONDS,
+    state: Folder, identity: str, keep: Keep, heads: Sequence[Head] | None = None, seconds: float = LOCK_SECONDS
 ) -> "RemovedSession | None":
     """Remove the folder of a session that never began; return ``None``, without a change, if it has begun.
 

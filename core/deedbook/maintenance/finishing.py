@@ -13,7 +13,7 @@ import attrs
 
 from deedbook.format.canonical import decode
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.events import Line, excised, split_line
+from deedbook.format.events import Line, excised_form, split_line
 from deedbook.format.files import Folder
 from deedbook.format.paths import DRAFT, LEDGER_FILE
 from deedbook.format.sealed import digests_in
@@ -98,7 +98,7 @@ def _finish_file(folder: Folder, fd: int) -> CleanupResult:
     standing: dict[int, Line] = {}
     if wanted:
         for seq, raw in _lines(fd):
-            if seq in wanted and not raw.endswith(excised(wanted[seq]) + b"}\n"):
+            if seq in wanted and not raw.endswith(excised_form(wanted[seq]) + b"}\n"):
                 standing[seq] = _sound(raw, wanted[seq], place)
     if standing:
         _renew(folder, fd, standing)
@@ -144,7 +144,7 @@ def _renew(folder: Folder, fd: int, standing: dict[int, Line]) -> None:
 
 
 def _without(raw: bytes, line: Line) -> bytes:
-    return raw[: len(raw) - len(line.payload) - 2] + excised(line.payload_hash) + b"}\n"
+    return raw[: len(raw) - len(line.payload) - 2] + excised_form(line.payload_hash) + b"}\n"
 
 
 def _delete(folder: Folder, digests: set[str]) -> list[str]:

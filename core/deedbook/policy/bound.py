@@ -80,9 +80,9 @@ DURABLE: Final = frozenset({"write", "irreversible"})
 class Caller:
     """The caller: the principal, the class of actor, the scope, the position in a run, and the signals of hooks.
 
-    *patience* is how many seconds the caller waits for a person's decision; ``None`` leaves it to the session. *run* is
-    the span of the flow's call that it acts for, *mode* that of the session (`contract.flow.MODES`). *limits* are those
-    of the branches around it.
+    *wait_seconds* is how long the caller waits for a person's decision; ``None`` leaves it to the session. *run* is the
+    span of the flow's call that it acts for, *mode* that of the session (`contract.flow.MODES`). *limits* are those of
+    the branches around it.
     """
 
     principal: Principal
@@ -92,7 +92,7 @@ class Caller:
     skill: str | None = None
     depth: int = 0
     signals: Object = attrs.field(factory=dict, eq=False)
-    patience: float | None = attrs.field(default=None, eq=False)
+    wait_seconds: float | None = attrs.field(default=None, eq=False)
     run: str | None = attrs.field(default=None, eq=False)
     mode: str = "interactive"
     limits: "tuple[BranchLimits, ...]" = ()

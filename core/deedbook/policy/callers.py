@@ -182,7 +182,7 @@ def skill_excess(skill: Skill, within: Skill, bindings: Bindings) -> frozenset[s
     return (skill.allowed - within.allowed) | some
 
 
-def allowed_within(outer: Collection[str] | None, allowed: Collection[str] | None) -> frozenset[str] | None:
+def intersect_allowed(outer: Collection[str] | None, allowed: Collection[str] | None) -> frozenset[str] | None:
     """Return what a branch with *allowed* may use inside a branch with *outer*; ``None`` is no limit."""
     if outer is None or allowed is None:
         left = outer if allowed is None else allowed

@@ -52,7 +52,7 @@ class Charter:
         else:
             wrong = "" if canonical_ == self.raw else "its bytes are not canonical JSON"
         if wrong:
-            raise not_compiled(self.digest, wrong)
+            raise not_compiled_error(self.digest, wrong)
 
     @property
     def set_aside(self) -> list[str]:
@@ -65,7 +65,7 @@ class Charter:
         return all(entry["digest"] is not None for entry in self.document["plugins"].values())
 
 
-def not_compiled(digest: str, why: str) -> BindingError:
+def not_compiled_error(digest: str, why: str) -> BindingError:
     """Return the error that the stored charter *digest* is not one that the compiler made."""
     return BindingError(
         fault(
@@ -75,7 +75,7 @@ def not_compiled(digest: str, why: str) -> BindingError:
     )
 
 
-def known_files(document: Mapping[str, Any]) -> frozenset[str]:
+def script_files(document: Mapping[str, Any]) -> frozenset[str]:
     """Return the script files in a charter's *document*."""
     hooks = document.get("hooks", {}).values()
     return frozenset(path for hook in hooks for path in hook.get("script", {}).get("files", ()))

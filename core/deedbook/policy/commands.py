@@ -35,7 +35,7 @@ def fits(pattern: str, command: Any) -> bool:
     return _matches_glob(pattern.removesuffix(PREFIX) + ("*" if pattern.endswith(PREFIX) else ""), command)
 
 
-def allowed_of(skill: Mapping[str, Any]) -> list[str]:
+def allowed_abilities(skill: Mapping[str, Any]) -> list[str]:
     """Return what a charter allows a skill: abilities, and abilities with a command pattern."""
     some = skill.get("commands", {}).items()
     patterns = (f"{name}({each})" for name, pointers in some for found in pointers.values() for each in found)

@@ -4,6 +4,7 @@ Version 3 is for requests with images. A provider gets one only if it declares t
 """
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from deedbook.format.schema import Schemas, Validator, Violation
 FIRST: Final = "v1"
 CURRENT: Final = "v2"
 WITH_IMAGES: Final = "v3"
-_NO_IMAGES: Final = "its provider takes no images"
+_NO_IMAGES: Final = "its provider takes no images; leave them out, or use a profile whose provider takes them"
 
 
 class Completion:
@@ -32,6 +33,11 @@ class Completion:
             raise Failed("PROVIDER_ERROR", f"the model {request['model']!r}: {_NO_IMAGES}")
         response = self._handler(upcast(request), ctx)
         return _upcast_later(response) if isawaitable(response) else upcast(response)
+
+    def load(self) -> None:
+        """Let the provider import what its first call needs; that call reports a failure."""
+        with suppress(Exception):
+            getattr(self._handler, "load", bool)()
 
     def count_tokens(self, request: Any) -> int | None:
         """Return the provider's own count of the tokens of *request*; ``None`` if it has none."""
@@ -91,7 +97,7 @@ def upcast(message: Any) -> Any:
 def _explain(message: Any, found: tuple[Violation, ...]) -> tuple[Violation, ...]:
     """Return what a provider's own schema finds; that it does not know a request with images is said as that."""
     if type(message) is dict and message.get("schema_version") == WITH_IMAGES:
-        return tuple(Violation(each.path, _NO_IMAGES) for each in found if each.path == "$.schema_version") or found
+        return tuple(Violation("$.messages", _NO_IMAGES) for each in found if each.path == "$.schema_version") or found
     return found
 
 

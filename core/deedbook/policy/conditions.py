@@ -134,7 +134,7 @@ def impossible(condition: Mapping[str, Any]) -> Iterator[str]:
         yield "the globs are too large together; write fewer or shorter ones"
 
 
-def accepted_by_type(values: Sequence[Any]) -> Mapping[type, frozenset[Any]]:
+def group_by_type(values: Sequence[Any]) -> Mapping[type, frozenset[Any]]:
     """Return scalars by the types that may equal them, as in JSON: numbers by value, but true is not 1."""
     accepted: dict[type, frozenset[Any]] = {}
     for kinds in ((str,), (bool,), (type(None),), (int, float)):
@@ -143,7 +143,7 @@ def accepted_by_type(values: Sequence[Any]) -> Mapping[type, frozenset[Any]]:
 
 
 def _equal_test(values: Sequence[Any]) -> ValueTest:
-    accepted = accepted_by_type(values)
+    accepted = group_by_type(values)
     # the empty tuple, since other values may be unhashable
     return lambda value: value in accepted.get(type(value), ())
 

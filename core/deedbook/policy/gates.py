@@ -38,11 +38,11 @@ class BoundGate:
     """One hook or policy, ready to be asked.
 
     *may* holds the outcomes it is allowed to give (``allow`` always among them), *limit* the seconds it may take,
-    *holds* the part of its match that depends on the call (``None``: always), *rules* the places of its rules, if it
-    names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). A gate that
-    *waits* runs outside the calling thread. *mask* removes secrets from reasons. *tags* are those that a policy's match
-    names, *rule_tags* those that each of its rules names. A policy of a pack has only what it may loosen: *loosens*
-    (``None``: everything), and of these tags no others.
+    *applies* tests the part of its match that depends on the call (``None``: always). *rules* are the places of its
+    rules, if it names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). A
+    gate that *waits* runs outside the calling thread. *mask* removes secrets from reasons. *tags* are those that a
+    policy's match names, *rule_tags* those that each of its rules names. A policy of a pack has only what it may
+    loosen: *loosens* (``None``: everything), and of these tags no others.
     """
 
     id: str
@@ -55,7 +55,7 @@ class BoundGate:
     waits: bool = False
     rewrites: bool = False
     reads: frozenset[str] = frozenset()
-    holds: Callable[[Call], bool] | None = None
+    applies: Callable[[Call], bool] | None = None
     rules: tuple[str, ...] = ()
     place: str = ""
     signals: frozenset[str] | None = None

@@ -58,7 +58,7 @@ class DecisionContext(NamedTuple):
 class Verdict:
     """The decision about one call, the gates that were asked, and the final arguments (*raw*: their canonical bytes).
 
-    *code* is empty if the call may continue; *first* holds the arguments before rewriters changed them.
+    *code* is empty if the call may continue; *original* holds the arguments before rewriters changed them.
     """
 
     bound: BoundAbility | None
@@ -68,7 +68,7 @@ class Verdict:
     code: str = ""
     reason: str = ""
     by: Object | None = None
-    first: bytes | None = None
+    original: bytes | None = None
     rewrites: Answers = attrs.field(factory=list)
     hooks: Answers = attrs.field(factory=list)
     policies: Answers = attrs.field(factory=list)
@@ -92,35 +92,29 @@ class Verdict:
 
 
 def judge(
-    bindings: Bindings,
-    caller: Caller,
-    ability: str,
-    args: Json,
-    raw: bytes,
-    when: DecisionContext,
-    clock: Clock,
+    bindings: Bindings, caller: Caller, ability: str, args: Json, raw: bytes, context: DecisionContext, clock: Clock
 ) -> Judging:
     """Decide whether *caller* may use *ability* with *args* (canonical: *raw*), a private copy.
 
-    *clock* counts seconds, for late answers. Raises `KeyError` where *when* lacks a fact that a gate reads.
+    *clock* counts seconds, for late answers. Raises `KeyError` where *context* lacks a fact that a gate reads.
     """
     verdict = check_admission(bindings, caller, ability, args, raw)
     bound = verdict.bound
     if bound is None or verdict.code:
         return verdict
     if bound.rewriters:
-        yield from _rewrite(verdict, bound, bindings, caller, when, clock)
+        yield from _rewrite(verdict, bound, bindings, caller, context, clock)
         if verdict.code:
             return verdict
     if bound.guards or bound.policies:
-        call = make_call(bindings, caller, bound, verdict.args, verdict.raw, when)
+        call = make_call(bindings, caller, bound, verdict.args, verdict.raw, context)
         for gates, asked in ((bound.guards, verdict.hooks), (bound.policies, verdict.policies)):
             for gate in gates:
-                if gate.holds is None or gate.holds(call):
-                    seen = _with_facts(call, gate, when) if gate.reads else call
+                if gate.applies is None or gate.applies(call):
+                    seen = _with_facts(call, gate, context) if gate.reads else call
                     decision = answer(gate, clock, seen) if gate.pure else checked_answer(gate, (yield gate, seen))
                     asked.append((gate, decision))
-    _conclude(verdict, bound, bindings, caller, when)
+    _conclude(verdict, bound, bindings, caller, context)
     return verdict
 
 
@@ -152,12 +146,12 @@ def check_admission(bindings: Bindings, caller: Caller, ability: str, args: Any,
 
 
 def make_call(
-    bindings: Bindings, caller: Caller, bound: BoundAbility, args: Any, raw: bytes, when: DecisionContext
+    bindings: Bindings, caller: Caller, bound: BoundAbility, args: Any, raw: bytes, context: DecisionContext
 ) -> Call:
     """Return the call as gates see it, without facts."""
     return Call(
         bound.id, bound.kind, args, bound.effects, bound.tags, caller.principal, caller.role, caller.skill,
-        bindings.enforcement, when.session, when.now, raw, {}, bound.scopes, bound.paths, caller.mode,
+        bindings.enforcement, context.session, context.now, raw, {}, bound.scopes, bound.paths, caller.mode,
     )  # fmt: skip
 
 
@@ -186,24 +180,24 @@ def _check_arguments_scope(verdict: Verdict, bound: BoundAbility, caller: Caller
     return verdict if why is None else verdict.deny("TOOL_NOT_ALLOWED", f"{bound.id!r} is about {why}", {"scope": why})
 
 
-def _with_facts(call: Call, gate: BoundGate, when: DecisionContext) -> Call:
+def _with_facts(call: Call, gate: BoundGate, context: DecisionContext) -> Call:
     """Return *call* with the facts that *gate* declares, as a copy, so that the recorded facts cannot change."""
-    facts = {name: when.facts[name] for name in gate.reads}
+    facts = {name: context.facts[name] for name in gate.reads}
     return attrs.evolve(call, facts=canonical.decode(canonical.encode(facts)))
 
 
 def _rewrite(
-    verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, when: DecisionContext, clock: Clock
+    verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, context: DecisionContext, clock: Clock
 ) -> Generator[Question, Decision, None]:
     """Ask the rewriters in turn, each with a copy of the last output; validate the final output again.
 
     A denial ends the judging, since the rewritten output is unknown; an ask does not: a guard may still deny.
     """
     for gate in bound.rewriters:
-        call = make_call(bindings, caller, bound, canonical.decode(verdict.raw), verdict.raw, when)
-        if gate.holds is not None and not gate.holds(call):
+        call = make_call(bindings, caller, bound, canonical.decode(verdict.raw), verdict.raw, context)
+        if gate.applies is not None and not gate.applies(call):
             continue
-        seen = _with_facts(call, gate, when) if gate.reads else call
+        seen = _with_facts(call, gate, context) if gate.reads else call
         decision = answer(gate, clock, seen) if gate.pure else checked_answer(gate, (yield gate, seen))
         if decision.outcome == "transform":
             decision = _replace(verdict, decision)
@@ -211,7 +205,7 @@ def _rewrite(
         if decision.outcome == "deny":
             _refuse(verdict, gate, decision)
             return
-    if verdict.first is not None:
+    if verdict.original is not None:
         if bound.takes.valid(verdict.args):
             _check_arguments_scope(verdict, bound, caller)
         else:
@@ -225,12 +219,14 @@ def _replace(verdict: Verdict, decision: Decision) -> Decision:
     except Exception as problem:  # noqa: BLE001 - a mapping of a plugin's own may raise anything
         return refusal(f"answered transform with what cannot be recorded: {describe(problem)}")
     if raw != verdict.raw:
-        verdict.first = verdict.first or verdict.raw
+        verdict.original = verdict.original or verdict.raw
         verdict.raw, verdict.args = raw, canonical.decode(raw)
     return decision
 
 
-def _conclude(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, when: DecisionContext) -> None:
+def _conclude(
+    verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller: Caller, context: DecisionContext
+) -> None:
     """Merge all answers (policies count only if the charter enforces them), and check the arguments for changes."""
     if verdict.hooks or verdict.policies or verdict.rewrites:
         binding = verdict.policies if bindings.enforcement == "enforce" else ()
@@ -243,8 +239,8 @@ def _conclude(verdict: Verdict, bound: BoundAbility, bindings: Bindings, caller:
         verdict.deny("GATE_DENIED", why.format(bound.kind), {"rule": bound.kind})
     if verdict.outcome == "allow" and bound.tags and (tag := tag_that_asks(bound.tags, verdict.policies)):
         verdict.ask(f"its tag {tag} wants a person to decide", {"rule": tag})
-    if when.approved is not None and verdict.outcome == "ask":
-        _approve(verdict, bound, bindings, caller, when.approved)
+    if context.approved is not None and verdict.outcome == "ask":
+        _approve(verdict, bound, bindings, caller, context.approved)
 
 
 def _is_decided(policies: Answers, kind: str) -> bool:

@@ -25,11 +25,11 @@ from .conditions import (
     CONDITION,
     Lookup,
     ValueTest,
-    accepted_by_type,
     as_list,
     condition_tests,
     conjunction,
     glob_test,
+    group_by_type,
     impossible,
     lookup,
     normal_path,
@@ -202,7 +202,7 @@ def _paths_in(value: Any) -> Sequence[Any]:
 def _argument_test(pointer: str, condition: Any, *, allows: bool) -> Test:
     find, names = lookup(pointer), split_argument(pointer)
     if not isinstance(condition, dict) and len(names) == 1:
-        return _equal_argument(names[0], accepted_by_type(as_list(condition)))
+        return _equal_argument(names[0], group_by_type(as_list(condition)))
     if condition == {"present": False}:
         return lambda call: find(call.args) is ABSENT
     test = conjunction(tuple(condition_tests(condition, allows=allows)))

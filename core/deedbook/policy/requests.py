@@ -88,23 +88,25 @@ def answer_faults(request: Object, answer: Object, key: str | None, ledger: str)
 
     *key* is the declared verifier key of the approver, if there is one, *ledger* the workspace ledger's id.
     """
+    wanted = {name: request[name] for name in BOUND}
+    wanted |= {"answer": answer["answer"], "approver": answer["approver"], "ledger": ledger}
+    return _statement_faults(answer, key, _HEADING, wanted, "another: it was made for another request")
+
+
+def _statement_faults(
+    signed: Object, key: str | None, heading: str, wanted: Mapping[str, Any], other: str
+) -> Iterator[str]:
     from deedbook.format.notes import Note, VerifierKey
 
     try:
-        statement = read_statement(answer["signed"])
-        signed = key is not None and Note.parse(answer["signed"]).signed_by(VerifierKey.parse(key))
+        statement = read_statement(signed["signed"], heading)
+        valid = key is not None and Note.parse(signed["signed"]).is_signed_by(VerifierKey.parse(key))
     except SignatureError as problem:
         yield str(problem)
         return
-    if not signed:
-        yield f"it is not signed with the declared key of {answer['approver']!r}"
-    wanted = {name: request[name] for name in BOUND}
-    wanted |= {"answer": answer["answer"], "approver": answer["approver"], "ledger": ledger}
-    yield from (
-        f"its {name} is another: it was made for another request"
-        for name in wanted
-        if statement.get(name) != wanted[name]
-    )
+    if not valid:
+        yield f"it is not signed with the declared key of {signed['approver']!r}"
+    yield from (f"its {name} is {other}" for name in wanted if statement.get(name) != wanted[name])
 
 
 def read_statement(signed: str, heading: str = _HEADING) -> dict[str, Any]:
@@ -142,18 +144,8 @@ def result_faults(settled: Object, key: str | None, settles: str) -> Iterator[st
 
     *key* is the declared verifier key of the approver, if there is one.
     """
-    from deedbook.format.notes import Note, VerifierKey
-
-    try:
-        statement = read_statement(settled["signed"], _RESULT_HEADING)
-        signed = key is not None and Note.parse(settled["signed"]).signed_by(VerifierKey.parse(key))
-    except SignatureError as problem:
-        yield str(problem)
-        return
-    if not signed:
-        yield f"it is not signed with the declared key of {settled['approver']!r}"
     wanted = {**_result_statement(settled), "settles": settles}
-    yield from (f"its {name} is another than was signed" for name in wanted if statement.get(name) != wanted[name])
+    return _statement_faults(settled, key, _RESULT_HEADING, wanted, "another than was signed")
 
 
 def _result_statement(settled: Object) -> dict[str, Any]:

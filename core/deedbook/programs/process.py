@@ -100,9 +100,9 @@ class Program:
         if self._refused is not None:
             raise Failed("NOT_STARTED", f"{quote_name(self._name)} was not started: {os.strerror(self._refused)}")
         if self._cut:
-            raise self.broken("was killed when the kernel was closed")
+            raise self.failure("was killed when the kernel was closed")
         if self.lost:
-            raise self.broken("was not watched to its end: its supervisor was killed")
+            raise self.failure("was not watched to its end: its supervisor was killed")
 
     def release_pipes(self) -> tuple[int, int]:
         """Return its standard input and output as blocking descriptors; `collect_errors` does the rest."""
@@ -144,7 +144,7 @@ class Program:
                 self._drain()
                 break
         if self.out:
-            raise self.broken("answered more than one line")
+            raise self.failure("answered more than one line")
         return self.status is None and not self.lost and not self._mute() and self._stdin >= 0
 
     def forget(self) -> None:
@@ -152,7 +152,7 @@ class Program:
         self.out.clear()
         self.err.clear()
 
-    def broken(self, why: str) -> Failed:
+    def failure(self, why: str) -> Failed:
         """Return the failure of a program that did not do what it must, with the end of its standard error."""
         ended = "" if self.status is None else f" (status {self.status})"
         said = recordable(self.err[-_SAID:].decode("utf-8", "replace").strip())

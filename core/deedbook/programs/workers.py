@@ -267,9 +267,9 @@ class Worker:
         running.wait(until, seconds, lambda: b"\n" in running.out)
         answer, newline, rest = bytes(running.out).partition(b"\n")
         if not newline:
-            raise running.broken("ended before it answered" if not answer else "ended after half a line")
+            raise running.failure("ended before it answered" if not answer else "ended after half a line")
         if rest:
-            raise running.broken("answered more than one line")
+            raise running.failure("answered more than one line")
         running.forget()
         return answer
 

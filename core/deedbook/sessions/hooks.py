@@ -5,7 +5,7 @@ output; the strictest answer wins; on a blocking event, a hook that fails, is la
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -30,17 +30,19 @@ from deedbook.policy.gates import (
     source_place,
 )
 
+_Arguments: TypeAlias = Callable[[str, Object, Object], tuple[Any, ...]]
+
 
 @attrs.frozen
 class HookResult:
     """The result of a life-cycle event: *refusal* is the reason if a hook refused.
 
-    *left* is the subject as rewriters left it; *signals* are those of hooks, merged for the caller: ``{name: [{"hook":
-    id, "value": …}, …]}``. *reasons* are those of allowing hooks, *by* is the refusing hook.
+    *subject* is the event's subject after rewriters; *signals* are those of hooks, merged for the caller: ``{name:
+    [{"hook": id, "value": …}, …]}``. *reasons* are those of allowing hooks, *by* is the refusing hook.
     """
 
     refusal: str | None = None
-    left: Object = attrs.field(factory=dict)
+    subject: Object = attrs.field(factory=dict)
     signals: Object = attrs.field(factory=dict)
     reasons: tuple[str, ...] = ()
     by: Object | None = None
@@ -48,7 +50,7 @@ class HookResult:
     @property
     def prompt(self) -> str:
         """The prompt that rewriters left."""
-        prompt: str = self.left["prompt"]
+        prompt: str = self.subject["prompt"]
         return prompt
 
 
@@ -63,7 +65,7 @@ class _Moment:
     event: LifeEvent
     principal: Principal
     cause: str
-    arguments: Callable[[str, Object, Object], tuple[Any, ...]]
+    arguments: _Arguments
     subject: Object = attrs.field(factory=dict)
     whole: bool = True
 
@@ -82,44 +84,33 @@ class HookRunner:
     def session_start(self, principal: Principal, cause: str) -> HookResult:
         """Ask whether the session may begin."""
         session = self._ledger.session_id
-        return self._fire(
-            _Moment(
-                event=EVENTS["SessionStart"],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, _: (principal, session, now, facts),
-            )
-        )
+        return self._fire("SessionStart", principal, cause, lambda now, facts, _: (principal, session, now, facts))
 
     def user_prompt_submit(self, prompt: str, principal: Principal, cause: str) -> HookResult:
         """Ask the hooks about a prompt, before it is recorded."""
         session = self._ledger.session_id
         return self._fire(
-            _Moment(
-                event=EVENTS["UserPromptSubmit"],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, left: (left["prompt"], principal, session, now, facts),
-                subject={"prompt": prompt},
-            )
+            "UserPromptSubmit",
+            principal,
+            cause,
+            lambda now, facts, left: (left["prompt"], principal, session, now, facts),
+            subject={"prompt": prompt},
         )
 
     def skill_start(self, skill: str, prompt: str, principal: Principal, cause: str) -> HookResult:
         """Ask whether *skill* may be used for *prompt*, and with which text."""
         session = self._ledger.session_id
         return self._fire(
-            _Moment(
-                event=EVENTS["SkillStart"],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, _, left: (skill, left["prompt"], principal, session, now),
-                subject={"prompt": prompt},
-            )
+            "SkillStart",
+            principal,
+            cause,
+            lambda now, _, left: (skill, left["prompt"], principal, session, now),
+            subject={"prompt": prompt},
         )
 
     def pre_ability_create(self, bound: BoundAbility, call: Call, cause: str) -> HookResult:
         """Ask whether a task for *call*, a use of *bound*, may be made; nothing is run."""
-        gates = tuple(gate for gate in bound.creators if gate.holds is None or gate.holds(call))
+        gates = tuple(gate for gate in bound.creators if gate.applies is None or gate.applies(call))
         moment = _Moment(
             event=EVENTS["PreAbilityCreate"],
             principal=call.principal,
@@ -132,14 +123,12 @@ class HookRunner:
         """Ask the hooks of an event that a flow fires about *subject*; raises `KeyError` for an unknown event."""
         session = self._ledger.session_id
         return self._fire(
-            _Moment(
-                event=EVENTS[event],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, left: (left, principal, session, now, facts),
-                subject=canonical.decode(canonical.admit(dict(subject))),
-                whole=False,
-            )
+            event,
+            principal,
+            cause,
+            lambda now, facts, left: (left, principal, session, now, facts),
+            subject=canonical.decode(canonical.admit(dict(subject))),
+            whole=False,
         )
 
     def stop(self, principal: Principal, cause: str, *, ok: bool) -> HookResult:
@@ -154,21 +143,15 @@ class HookRunner:
 
     def _end(self, event: str, principal: Principal, cause: str, *, ok: bool) -> HookResult:
         session = self._ledger.session_id
-        return self._fire(
-            _Moment(
-                event=EVENTS[event],
-                principal=principal,
-                cause=cause,
-                arguments=lambda now, facts, _: (session, ok, now, facts),
-            )
-        )
+        return self._fire(event, principal, cause, lambda now, facts, _: (session, ok, now, facts))
 
-    def _fire(self, moment: _Moment) -> HookResult:
-        return self._ask(moment, self._hooks.get(moment.event.name, ()), {})
+    def _fire(self, event: str, principal: Principal, cause: str, arguments: _Arguments, **more: Any) -> HookResult:
+        moment = _Moment(event=EVENTS[event], principal=principal, cause=cause, arguments=arguments, **more)
+        return self._ask(moment, self._hooks.get(event, ()), {})
 
     def _ask(self, moment: _Moment, hooks: Sequence[BoundGate], more: Mapping[str, Any]) -> HookResult:
         if not hooks:
-            return HookResult(left=moment.subject)
+            return HookResult(subject=moment.subject)
         now = self._ledger.now()
         facts = self._facts(frozenset().union(*(gate.reads for gate in hooks)))
         asked: Answers = []
@@ -184,9 +167,9 @@ class HookRunner:
         signals = signals_of(asked)
         if worst is None or not moment.event.blocking:
             reasons = tuple(recordable(decision.reason) for _, decision in asked if decision.reason)
-            return HookResult(left=left, signals=signals, reasons=reasons)
+            return HookResult(subject=left, signals=signals, reasons=reasons)
         refusal = recordable(worst[1].reason) or f"hook {worst[0].id!r} refused"
-        return HookResult(refusal=refusal, left=left, signals=signals, by=decision_source(*worst))
+        return HookResult(refusal=refusal, subject=left, signals=signals, by=decision_source(*worst))
 
     def _record(self, moment: _Moment, asked: Answers, now: str, more: Mapping[str, Any]) -> None:
         payload = decision_payload(asked, event=moment.event.name, **more)
@@ -246,9 +229,9 @@ def read_result(fired: Object, subject: Object) -> HookResult:
     signals = read_signals(asked)
     if EVENTS[str(fired["event"])].blocking and fired.get("decision") in ("deny", "ask"):
         hook = next((each["hook"] for each in asked if each["decision"] == fired["decision"]), "")
-        return HookResult(refusal=read_refusal(fired) or f"hook {hook!r} refused", left=left, signals=signals)
+        return HookResult(refusal=read_refusal(fired) or f"hook {hook!r} refused", subject=left, signals=signals)
     reasons = tuple(str(each["reason"]) for each in asked if each.get("reason"))
-    return HookResult(left=left, signals=signals, reasons=reasons)
+    return HookResult(subject=left, signals=signals, reasons=reasons)
 
 
 def read_refusal(fired: Object) -> str:

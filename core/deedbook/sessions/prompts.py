@@ -12,7 +12,7 @@ from deedbook.format.context import RunContext
 from deedbook.format.errors import Err, Ok, Result, fault
 from deedbook.policy.bound import Caller
 from deedbook.policy.charter import ROUNDS
-from deedbook.policy.commands import allowed_of
+from deedbook.policy.commands import allowed_abilities
 from deedbook.policy.fit import Choice, choose
 
 from .hooks import HookRunner, refusal_error
@@ -123,7 +123,7 @@ class PromptRun:
             "skill": skill.name,
             "digest": canonical.digest(canonical.encode(entry)),
             "source": skill.source,
-            "allowed": allowed_of(entry),
+            "allowed": allowed_abilities(entry),
             "candidates": [{"skill": c.skill.name, "score": c.score, "reason": c.reason} for c in choices],
         }
 

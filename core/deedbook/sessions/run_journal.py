@@ -108,7 +108,7 @@ class RunJournal:
         self.write("run.value", "runtime", {"kind": kind, "value": value, **later})
         return value
 
-    def next_recorded(self) -> int | None:
+    def next_request_seq(self) -> int | None:
         """Return the number of the event with which the next recorded request begins, if there is one."""
         return None
 

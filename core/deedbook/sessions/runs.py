@@ -17,7 +17,6 @@ import attrs
 from deedbook.call.call_context import CallCtx, OpenCall, Show
 from deedbook.call.door import Door
 from deedbook.call.handlers import RunSuspended, Ticket
-from deedbook.call.records import check_record
 from deedbook.contract import (
     AbilityInfo,
     AgentInfo,
@@ -110,7 +109,7 @@ class RunCalls(CallCtx):
         fired = self._journal.fire(event, subject, fire)
         if fired.refusal is not None:
             raise Failed("GATE_DENIED", f"{event}: {fired.refusal}")
-        return fired.left
+        return fired.subject
 
     def decide(self, policy: str, subject: str, value: Object) -> SubjectDecision:
         """Ask *policy* about a subject, and record the answer."""
@@ -138,13 +137,10 @@ class RunCalls(CallCtx):
 
     def record(self, event_type: str, payload: Object) -> None:
         """Record a worker's report, or an event of a type that the flow declares; the payload is checked first."""
-        work = self._work
         if event_type == REPORT:
             self._check_report(payload)
         else:
-            bindings = self._journal.bindings
-            entry = bindings.entry_of(work.ticket.bound.id) or {}
-            check_record(bindings, event_type, payload, "/".join(entry["plugin"]))
+            self._work.check_record(self._journal.bindings, event_type, payload)
         self._journal.write(event_type, "agent", payload)
 
     def answer(self, text: str) -> None:
@@ -162,7 +158,7 @@ class RunCalls(CallCtx):
 
     def outcomes(self) -> list[RecordedOutcome]:
         """Return the outcomes beneath this run or branch; a resumed run gets those from before its next request."""
-        return self._runs.outcomes.find(self._journal.span, self._journal.next_recorded())
+        return self._runs.outcomes.find(self._journal.span, self._journal.next_request_seq())
 
     def abilities(self) -> list[AbilityInfo]:
         """Return the abilities in scope, as the charter has them; nothing is bound."""

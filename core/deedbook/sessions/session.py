@@ -64,10 +64,10 @@ class SubmittedPrompt:
 class Session:
     """One session, from ``session.start`` to ``session.end``; use it as a context manager.
 
-    *prompted* and *closed* are called after a prompt and after the end are recorded, *ending* before the end. *own* is
-    the ledger of the workspace. *pending_calls* makes the queue for calls that a person must decide, unless these are
-    *deferred* to the caller. *origin*: the session that this one continues; *parts* come from
-    features. *past* are the events of a resumed session. *mode* is how it runs (`contract.flow.MODES`).
+    *after_prompt*, *before_end* and *after_end* are called around the record of a prompt and of the end.
+    *pending_calls* makes the queue for calls that a person must decide, unless these are *deferred* to the caller.
+    *origin*: the session that this one continues; *parts* come from features. *past* are the events of a resumed
+    session. *mode* is how it runs (`contract.flow.MODES`).
     """
 
     def __init__(  # noqa: PLR0913 - all but the first four by name
@@ -78,12 +78,12 @@ class Session:
         schemas: Schemas,
         *,
         show: Show,
-        closed: Callable[["Session"], None],
-        own: WorkspaceLedger,
+        after_end: Callable[["Session"], None],
+        workspace_ledger: WorkspaceLedger,
         pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
-        prompted: Callable[["Session"], None],
-        ending: Callable[["Session"], None],
+        after_prompt: Callable[["Session"], None],
+        before_end: Callable[["Session"], None],
         origin: "SessionOrigin | None" = None,
         parts: SessionParts = SessionParts(),  # noqa: B008 - an immutable tuple
         past: Sequence[Event] = (),
@@ -96,13 +96,13 @@ class Session:
         self.ended = self.suspended = False
         self._schemas = schemas
         self._show = show
-        self._closed = closed
-        self._prompted = prompted
-        self._before_end = ending
+        self._after_end = after_end
+        self._after_prompt = after_prompt
+        self._before_end = before_end
         self._origin = origin
         self._facts = _facts_of(ledger, past, parts, self.caller) if bindings.reads else lambda *_: {}
         self.hooks = HookRunner(bindings, ledger, self._facts, time.perf_counter)
-        self._own = own
+        self._workspace_ledger = workspace_ledger
         plain = self._invoke
         invoke = {"tool": plain, "model": plain, "flow": self._invoke_flow, "memory": self._invoke_in_workspace}
         self.door = Door(
@@ -111,10 +111,10 @@ class Session:
             deferred=deferred, parts=parts,
         )  # fmt: skip
         self._root = self._cause = ""
-        self._ending = Lock()
+        self._end_lock = Lock()
         self._runs: Runs | None = None
         self._resumption: tuple[str, Object, str, str | None] | None = None
-        self._resumed = ""
+        self._origin_span = ""
 
     @property
     def id(self) -> str:
@@ -164,7 +164,7 @@ class Session:
             payload |= {"mode": self.caller.mode, "schema_version": "v2"}
         self._root = self._cause = self._write("session.start", "runtime", payload, None, principal=None)
         if self._origin is not None:
-            self._resumed = self._write(self._origin.event, "runtime", self._origin.payload, self._root)
+            self._origin_span = self._write(self._origin.event, "runtime", self._origin.payload, self._root)
         if persona := document.get("persona"):
             bound = {"persona": persona["id"], "version": persona["version"], "digest": persona["digest"]}
             self._write("persona.bound", "runtime", bound, self._root, principal=None)
@@ -176,7 +176,7 @@ class Session:
 
     def end(self, *, ok: bool, reason: str) -> None:
         """Close open tickets as unknown, notify the hooks, write ``session.end``; a second call does nothing."""
-        with self._ending:
+        with self._end_lock:
             if self.ended:
                 return
             self.ended = True
@@ -190,11 +190,11 @@ class Session:
             try:
                 self.ledger.close()
             finally:
-                self._closed(self)
+                self._after_end(self)
 
     def _finish(self, *, ok: bool, reason: str) -> None:
         self.door.close()
-        if self.door.doubt:
+        if self.door.is_uncertain:
             from deedbook.ledger.recovery import close_lost
 
             close_lost(self.ledger, read(Path(self.ledger.place)))
@@ -228,13 +228,13 @@ class Session:
         """
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return self.door.call(self._patient(wait), ability, args, self._cause)
+        return self.door.call(self._caller_with_wait(wait), ability, args, self._cause)
 
     def resume(self, request: Object, grant: "Grant") -> Result[Json]:
         """Perform the pending call of another session that a person approved, once, as its original caller."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        asked = self._write("approval.requested", "policy", request, self._resumed)
+        asked = self._write("approval.requested", "policy", request, self._origin_span)
         args = request.get("given", request["args"])
         from deedbook.call.pending_calls import caller_of
 
@@ -244,10 +244,10 @@ class Session:
         """Act like `call`, from a coroutine."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return await self.door.acall(self._patient(wait), ability, args, self._cause)
+        return await self.door.acall(self._caller_with_wait(wait), ability, args, self._cause)
 
-    def _patient(self, wait: float | None) -> Caller:
-        return self.caller if wait is None else attrs.evolve(self.caller, patience=wait)
+    def _caller_with_wait(self, wait: float | None) -> Caller:
+        return self.caller if wait is None else attrs.evolve(self.caller, wait_seconds=wait)
 
     def submit(self, prompt: str) -> Result[SubmittedPrompt]:
         """Record a prompt that another program acts on, after asking the hooks; later calls are under it."""
@@ -263,7 +263,7 @@ class Session:
         """Decide about a call that its caller makes: a ticket allows it, `after` must follow; *wait* as in `call`."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return self.door.before(self._patient(wait), ability, args, self._cause)
+        return self.door.before(self._caller_with_wait(wait), ability, args, self._cause)
 
     def after(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         """Record the outcome of a call that `before` allowed, and return what its caller may see."""
@@ -273,7 +273,7 @@ class Session:
         """Act like `before`, from a coroutine; a cancelled task gets no ticket and leaves no open call."""
         if self.ended:
             return Err(fault("SESSION_ENDED", f"session {self.id} has ended"))
-        return await self.door.abefore(self._patient(wait), ability, args, self._cause)
+        return await self.door.abefore(self._caller_with_wait(wait), ability, args, self._cause)
 
     async def aafter(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         """Act like `after`, from a coroutine; a cancelled task still records the outcome."""
@@ -356,7 +356,7 @@ class Session:
 
         *error* says why, *approval* is the request that a person must answer.
         """
-        with self._ending:
+        with self._end_lock:
             if self.ended:
                 return
             self.ended = self.suspended = True
@@ -392,7 +392,7 @@ class Session:
         """
         named = {} if flow is None else {"flow": flow, "schema_version": "v2"}
         span = self._write("user.message", "user", {"text": fired.prompt, **named}, self._root)
-        self._prompted(self)
+        self._after_prompt(self)
         return span
 
     # --- parts --------------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ class Session:
         return ticket.bound.handler(ticket.args, CallCtx(self.door, ticket, self._show, self.find_context))
 
     def _invoke_in_workspace(self, ticket: Ticket) -> Any:
-        ctx = WorkspaceCall(self.door, ticket, self._show, self.find_context, self._own)
+        ctx = WorkspaceCall(self.door, ticket, self._show, self.find_context, self._workspace_ledger)
         return ticket.bound.handler(ticket.args, ctx)
 
     def _invoke_flow(self, ticket: Ticket) -> Any:

@@ -63,7 +63,7 @@ class Activation:
             made[name] = LoaderSource(loader=name, settings=settings, place=place)
         return tuple(made.values())
 
-    def required(self, names: Any) -> dict[str, str]:
+    def required_skills(self, names: Any) -> dict[str, str]:
         """Return the place of each skill listed under ``skills: {required: …}``."""
         places = {name: self._origin(join_pointer("skills", "required", at)).place() for at, name in enumerate(names)}
         return {name: places[name] for name in names}

@@ -274,7 +274,7 @@ class FeatureSection:
         """Return the member of the charter; *abilities* are the ids of all abilities of the workspace."""
         return {}
 
-    def triggered(self) -> Iterable[str]:
+    def trigger_names(self) -> Iterable[str]:
         """Return the names that words of prompts lead to; they may be ids of abilities."""
         return ()
 

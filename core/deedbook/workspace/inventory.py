@@ -16,7 +16,7 @@ _READ: Final = ".agent"
 """The only hidden name that is read. Editors and tools create others, which change nothing."""
 
 
-def listing(root: Folder, folders: Iterable[str]) -> str:
+def digest_names(root: Folder, folders: Iterable[str]) -> str:
     """Return a digest of every name in *folders* and below, with its kind; missing folders also count."""
     total = sha256()
     for folder in folders:

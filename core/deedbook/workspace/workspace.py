@@ -75,11 +75,7 @@ SKILLS: Final = f"{SYSTEM}/skills"
 AGENTS: Final = "agents"
 
 _FOLDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "abilities": tuple(f"registry/{level}" for level in LEVELS),
-        "hooks": ("hooks",),
-        "policies": ("policies",),
-    }
+    {"abilities": tuple(f"registry/{level}" for level in LEVELS), "hooks": ("hooks",), "policies": ("policies",)}
 )
 _SCHEMAS: Final[Mapping[str, str]] = MappingProxyType(
     {"abilities": "ability_v1", "hooks": "hook_v1", "policies": "policy_v1"}
@@ -177,7 +173,7 @@ class _Loader:
             cards=personas.cards,
             packs=packs,
             loaders=loaders,
-            required=activated.required(said.get("skills", {}).get("required", ())),
+            required=activated.required_skills(said.get("skills", {}).get("required", ())),
             unread=skills.unread,
             aliases=activated.aliases(said.get("tool_aliases", {})),
             skill_roots=skill_roots,

@@ -1,6 +1,6 @@
 // Sessions of people who signed in; times in milliseconds.
 
-/** Return whether the session belongs to somebody and has not expired. */
+/** Return whether the session belongs to a user and has not expired. */
 export function isSignedIn(session, now) {
   return session.user !== "" || now < session.expires;
 }

@@ -8,7 +8,7 @@ const nobody = { user: "", roles: ["editor"], expires: 1000 };
 const results = {
   "a person is signed in": isSignedIn(ada, 999),
   "an expired session is not signed in": !isSignedIn(ada, 1000),
-  "a session of nobody is not signed in": !isSignedIn(nobody, 999),
+  "a session without a user is not signed in": !isSignedIn(nobody, 999),
   "a person has a role": mayActAs(ada, "editor", 999),
   "a person does not have another role": !mayActAs(ada, "admin", 999),
   "an expired session has no role": !mayActAs(ada, "editor", 1000),

@@ -49,7 +49,7 @@ def test_line_of_the_published_example_is_taken_apart():
 def test_witness_is_believed_about_when_it_saw_a_checkpoint(time):
     note = Note.parse(str(cosigned(time)))
     assert cosigned_at(WITNESS.public, note) == time
-    assert note.signed_by(LOG.public)
+    assert note.is_signed_by(LOG.public)
 
 
 def test_newest_of_several_times_counts():

@@ -50,7 +50,7 @@ def place(tmp_path):
 
 
 def checks(place, status=0):
-    found = place.run("doctor", "--json", status=status).fits("output_doctor_v1")
+    found = place.here("doctor", "--json", status=status).fits("output_doctor_v1")
     assert found["ok"] == (status == 0)
     return found["checks"]
 
@@ -63,7 +63,7 @@ def faults(place):
 
 def test_sound_workspace_has_no_faults_and_keeps_no_trace(place):
     before = sorted(place.path.rglob("*"))
-    ran = place.run("doctor", status=0)
+    ran = place.here("doctor", status=0)
     assert ran.out.splitlines()[-1] == "all is well"
     assert sorted(place.path.rglob("*")) == before
     names = {check["name"] for check in checks(place)}
@@ -114,7 +114,7 @@ def test_secret_that_is_not_set_is_a_fault(place):
     (found,) = faults(place)
     assert "token" in found["found"]
     place.env["DOCTOR_TOKEN"] = "s3cret-value"
-    assert "s3cret-value" not in place.run("doctor", status=0).out
+    assert "s3cret-value" not in place.here("doctor", status=0).out
 
 
 def test_inline_hook_of_a_third_party_is_noted(place):
@@ -127,7 +127,7 @@ def test_inline_hook_of_a_third_party_is_noted(place):
 
 def test_tampered_ledger_and_lost_session_are_faults(place):
     for _ in range(2):
-        place.run("call", "echo", "--args", '{"text":"hi"}', status=0)
+        place.here("call", "echo", "--args", '{"text":"hi"}', status=0)
     one, two = place.sessions()
     file = place.ledger(one)
     file.write_bytes(file.read_bytes().replace(b'"hi"', b'"ho"', 1))
@@ -250,7 +250,7 @@ def test_completion_script_asks_the_command(place, shell):
 
 
 def test_commands_and_names_are_completed(place):
-    place.run("call", "echo", "--args", '{"text":"hi"}', status=0)
+    place.here("call", "echo", "--args", '{"text":"hi"}', status=0)
     (session,) = place.sessions()
     assert complete(place, "rep") == {"replay"}
     assert complete(place, "call", "ech") == {"echo"}
@@ -266,7 +266,7 @@ def test_completion_in_a_broken_workspace_offers_nothing_and_says_nothing(place)
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
 def test_ledger_that_is_no_file_is_a_fault_among_the_others_and_is_not_passed_over(place, kind):
-    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    place.here("call", "echo", "--args", '{"text": "hi"}', status=0)
     ledger = place.ledger()
     ledger.rename(ledger.with_name("moved"))
     {"fifo": lambda: os.mkfifo(ledger), "folder": ledger.mkdir}[kind]()
@@ -283,7 +283,7 @@ def test_script_hook_is_no_fault(place):
         "hooks/yes.yaml",
         HOOK.replace("{hook: guard}", "{script: [sh, scripts/yes.sh]}").replace("id: guard", "id: yes"),
     )
-    assert place.run("doctor", status=0).out.splitlines()[-1] == "all is well"
+    assert place.here("doctor", status=0).out.splitlines()[-1] == "all is well"
 
 
 def test_changed_code_of_a_plugin_is_a_fault_where_it_is_pinned(place):
@@ -342,7 +342,7 @@ def test_ask_that_nobody_can_answer_is_noted(tmp_path):
 
 def test_records_are_not_checked_without_the_audit(place):
     """Doctor names the distribution; the checks of the kernel itself are made all the same."""
-    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    place.here("call", "echo", "--args", '{"text": "hi"}', status=0)
     others = discover(each for each in distributions() if each.name != "deedbook-audit")
     found = list(examine(place.path, others, lambda: read_workspace(place.path)))
     (check,) = [each for each in found if each.name == "audit"]
@@ -355,7 +355,7 @@ def charter(place, status=1):
 
 
 def test_charter_in_force_that_no_event_names_is_a_fault(place):
-    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    place.here("call", "echo", "--args", '{"text": "hi"}', status=0)
     assert charter(place, 0)["level"] == "ok"
     current = place.path / ".deedbook/charters/current.json"
     digest = json.loads(current.read_bytes())["charter"]
@@ -371,7 +371,7 @@ def test_charter_in_force_that_no_event_names_is_a_fault(place):
 
 
 def test_charter_whose_record_is_not_authentic_is_noted(place):
-    place.run("call", "echo", "--args", '{"text": "hi"}', status=0)
+    place.here("call", "echo", "--args", '{"text": "hi"}', status=0)
     current = place.path / ".deedbook/charters/current.json"
     current.write_text(json.dumps({"charter": json.loads(current.read_bytes())["charter"]}))
     found = charter(place, 0)

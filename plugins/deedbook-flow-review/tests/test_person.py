@@ -137,7 +137,99 @@ def test_worker_cannot_report_the_step_of_a_person(loop):
     session, _ = begin(loop)
     result, context = go_on(loop, session, approve=True)
     assert result.error.code == "MALFORMED_AGENT_MESSAGE"
-    assert 'steps_completed has "look", which only a person completes' in context.reason
+    assert 'steps_completed has "look", which the plan that you got does not have' in context.reason
+
+
+# --- a gate between steps ---------------------------------------------------------------------------------------------
+
+FIND = {"id": "find", "description": "find the place", "ability": "note"}
+LATER = {**GATE, "depends_on": ["find"]}
+
+
+def work_by_plan(loop, *reports):
+    """Let each conversation of the worker call the tool, and report the next of *reports*, or all of its plan."""
+    left = list(reports)
+
+    def speak(request, ctx):
+        first = json.loads(next(each for each in request["messages"] if each["role"] == "user")["content"])
+        if request["role"] != "worker":
+            return json.dumps(loop.said[request["role"]])
+        if request["messages"][-1]["role"] == "user":
+            loop.told.append(("worker", first))
+            return [{"id": f"c{len(loop.told)}", "name": "note", "args": {}}]
+        done = left.pop(0) if left else [step["id"] for step in first["plan"]["steps"]]
+        return json.dumps({**report(*done), "output": " ".join(done)})
+
+    loop.model(speak)
+    loop.said["planner"] = plan(FIND, LATER, WRITE)
+
+
+def test_person_is_asked_when_the_work_reaches_the_gate(loop):
+    work_by_plan(loop)
+    session, waits = begin(loop)
+    assert (waits.error.code, loop.did) == ("NEEDS_HUMAN", ["note"])
+    assert [step["id"] for step in loop.told[0][1]["plan"]["steps"]] == ["find"]
+    asked = loop.payload("approval.requested", session)["args"]["args"]
+    assert (asked["steps"], asked["report"]["steps_completed"]) == ([LATER, WRITE], ["find"])
+    context = fold(ContextFold(), loop.events(session)).latest
+    assert (context.state, context.waiting) == ("NEEDS_HUMAN", "EXECUTING")
+    assert ("group 1", "completed  find  (ability note)") in [*ContextView(context, loop.events(session)).rows()]
+    result, context = go_on(loop, session, approve=True)
+    assert (result.value.state, result.value.text, loop.did) == ("COMPLETED", "find\ns1", ["note", "note"])
+    assert context.report["steps_completed"] == ["look", "find", "s1"]
+    *_, (_, told) = loop.told
+    assert (told["plan"]["steps"], told["report"]["output"]) == ([{**WRITE, "depends_on": []}], "find")
+    assert len({each.payload["approval"] for each in loop.all("approval.requested", session)}) == 1
+
+
+def test_refused_gate_leaves_the_steps_before_it_done_and_fails_the_run(loop):
+    work_by_plan(loop)
+    session, _ = begin(loop)
+    result, context = go_on(loop, session, approve=False)
+    assert (result.error.code, context.state, loop.did) == ("APPROVAL_REFUSED", "FAILED", ["note"])
+
+
+def test_person_is_not_asked_before_the_part_in_front_of_the_gate_is_done(loop):
+    work_by_plan(loop, [], ["find"])
+    session, waits = begin(loop)
+    assert (waits.error.code, loop.did) == ("NEEDS_HUMAN", ["note", "note"])
+    second = loop.told[-1][1]
+    assert 'does not have "find" among steps_completed' in second["feedback"]
+    result, context = go_on(loop, session, approve=True)
+    assert (result.value.state, context.attempts) == ("COMPLETED", 2)
+    assert context.report["steps_completed"] == ["look", "find", "s1"]
+
+
+def test_rework_after_the_gates_asks_about_none_again(loop):
+    work_by_plan(loop)
+    loop.said["reviewer"] = FAIL
+    session, _ = begin(loop)
+    result, _ = go_on(loop, session, approve=True)
+    assert result.error.code == "NEEDS_HUMAN"  # about the report
+    asked = {each.payload["approval"]: each.payload["args"]["step"] for each in loop.all("approval.requested", session)}
+    assert [*asked.values()] == ["plan", "report"]
+    again = loop.told[-1][1]
+    assert [step["id"] for step in again["plan"]["steps"]] == ["find", "s1"]
+
+
+def test_each_gate_of_a_plan_is_asked_about_in_its_turn(loop):
+    work_by_plan(loop)
+    last = {"id": "sign", "description": "a person signs", "tags": ["approval-gate"], "depends_on": ["s1"]}
+    loop.said["planner"] = plan(FIND, LATER, {**WRITE, "tags": []}, last)
+    session, _ = begin(loop)
+    result, _ = go_on(loop, session, approve=True)
+    assert (result.error.code, loop.did) == ("NEEDS_HUMAN", ["note", "note"])
+    result, context = go_on(loop, session, approve=True)
+    assert (result.value.state, loop.did) == ("COMPLETED", ["note", "note"])
+    assert context.report["steps_completed"] == ["look", "sign", "find", "s1"]
+
+
+def test_nothing_is_done_if_no_ability_can_ask_about_a_later_gate(loop):
+    work_by_plan(loop)
+    configure(loop, "unattended")
+    _, result = begin(loop)
+    assert (result.value.state, loop.did) == ("NEEDS_HUMAN", [])
+    assert "APPROVAL_MISSING" in result.value.text
 
 
 def test_plan_without_tags_asks_nobody(loop):

@@ -72,6 +72,13 @@ def test_board_follows_a_ledger_line_by_line_and_half_a_line_is_none(copied):
     assert list(dict.fromkeys(states)) == [None, "BEGUN", "OUTLINE", "BUILD", "CHECK", "ROLLED_BACK", "DONE"]
 
 
+def test_task_whose_session_was_ended_before_it_has_failed(copied):
+    end = next(line for line in copied.lines if b'"session.end"' in line[:400])
+    half = copied.lines[: len(copied.lines) // 2]
+    copied.write(*half, end)
+    assert (copied.row().session_state, copied.row().state) == ("ended", "FAILED")
+
+
 def test_board_reads_only_what_was_recorded_since(copied, monkeypatch):
     read = []
 

@@ -177,6 +177,8 @@ def test_person_who_stops_the_task_halts_it_and_their_note_is_recorded(shop, den
         (("run", "--all", "--every", "5", "--json"), "leave --json out"),
         (("run", "task-2"), "no task 'task-2' waits to be run"),
         (("add", "x", "--file", "none.txt"), "none.txt cannot be read"),
+        (("add", "x", "--tags", "http,A B"), "--tags: 'A B' is not accepted; use at most 64 lower-case letters"),
+        (("add", "x", "--id", "../x"), "--id: '../x' is not accepted"),
     ],
 )
 def test_wrong_arguments_are_one_clear_error(shop, args, why):

@@ -4,6 +4,7 @@ import difflib
 import subprocess
 
 import pytest
+from cases import for_each
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -104,7 +105,7 @@ def test_any_text_is_read_or_refused(text):
         assert isinstance(found, tuple) or found.code == "PATCH_REFUSED"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("patch", "why"),
     [
         ("", "changes no file"),

@@ -3,14 +3,14 @@
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
+from cases import for_each
 
 from deedbook.format.schema import data_folder
 
 PINNED = dict(line.split()[::-1] for line in (Path(__file__).parent / "schemas.sha256").read_text().splitlines())
 
 
-@pytest.mark.parametrize("name", PINNED)
+@for_each("name", PINNED)
 def test_schema_has_not_changed(name):
     assert sha256((data_folder("schemas") / name).read_bytes()).hexdigest() == PINNED[name]
 

@@ -8,9 +8,9 @@ from pipelines import definition_of
 from shop import FIRST, SECOND, Shop, build, check, outline
 
 from deedbook.format.errors import DeedbookError
-from deedbook_flow_swe.running.board import TaskBoard
+from deedbook_flow_swe.running.board import TaskBoard, TaskRow
 from deedbook_flow_swe.running.runner import PipelineRunner
-from deedbook_flow_swe.running.task_queue import TaskQueue, parse_line
+from deedbook_flow_swe.running.task_queue import TaskQueue, parse_line, render_page
 
 PAGE = "shared/queue.md"
 
@@ -189,6 +189,25 @@ def test_line_without_a_title_is_refused_and_does_not_copy_itself(shop, desk):
     assert desk.queue.list_waiting() == []
 
 
+def test_page_shows_of_the_tasks_that_have_ended_only_the_last():
+    states = ["DONE"] * 20 + ["HALTED", "QUEUED"]
+    rows = [TaskRow(task_id=f"task-{at}", title="x", pipeline="small", state=each) for at, each in enumerate(states)]
+    text = render_page(rows)
+    assert ["`task-0`" in text, "`task-1`" in text, "`task-20` HALTED" in text] == [False, True, True]
+    assert "`task-21` QUEUED" in text
+
+
+def test_task_whose_repository_is_gone_when_it_begins_has_failed(lab):
+    desk = Desk(Shop(lab, with_git=True))
+    desk.queue.add({"title": "Raise the limit", "request": "Raise it.", "project": "shop"})
+    desk.shop.repository.rename(lab.path / "elsewhere")
+    assert [each.state for each in desk.run()] == ["GIT_REFUSED"]
+    [row] = desk.queue.list_rows()
+    assert row.state == "FAILED"
+    assert "FAILED" in render_page([row])
+    desk.queue.close()
+
+
 def test_id_that_is_taken_is_refused(desk):
     desk.queue.add({"title": "Raise the limit", "request": "Raise it.", "id": "task-7"})
     with pytest.raises(DeedbookError, match="there is a task task-7 already"):
@@ -197,7 +216,7 @@ def test_id_that_is_taken_is_refused(desk):
 
 def test_task_of_a_project_without_a_repository_is_refused_before_it_waits(lab):
     desk = Desk(Shop(lab, with_git=True))
-    with pytest.raises(DeedbookError, match="repos/nope is no git repository"):
+    with pytest.raises(DeedbookError, match=r"repos/nope is no git repository.*; projects: shop"):
         desk.queue.add({"title": "Raise the limit", "request": "Raise it.", "project": "nope"})
     assert desk.queue.list_waiting() == []
     desk.queue.close()

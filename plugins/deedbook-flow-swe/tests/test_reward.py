@@ -3,6 +3,7 @@
 from itertools import product
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 from stories import CRITERIA, PHASES, Story, clean, reworked
@@ -124,7 +125,7 @@ TABLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dimension", "story", "expected"), TABLE)
+@for_each(("dimension", "story", "expected"), TABLE)
 def test_dimension_follows_from_verified_facts(dimension, story, expected):
     assert score(story, dimension) == expected
 

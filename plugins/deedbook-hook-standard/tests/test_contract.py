@@ -1,7 +1,7 @@
 """The hooks keep the contract that third parties keep."""
 
 from deedbook.plugins.plugins import discover
-from deedbook_testing import Asked, HookContract
+from deedbook_testing import GateCase, HookContract
 from deedbook_testing.imports import foreign_imports
 
 ROOMS = (
@@ -14,7 +14,7 @@ ROOMS = (
 class TestAllow(HookContract):
     rooms = ROOMS
     name = "allow"
-    cases = (Asked(),)
+    cases = (GateCase(),)
 
 
 class TestDenyTools(HookContract):
@@ -22,14 +22,14 @@ class TestDenyTools(HookContract):
     name = "deny-tools"
     settings = {"names": ["rm-*"]}
     bad_settings = ({"names": "rm-*"},)
-    cases = (Asked(ability="echo"), Asked(ability="rm-all", decides="deny", because="dangerous"))
+    cases = (GateCase(ability="echo"), GateCase(ability="rm-all", decides="deny", because="dangerous"))
 
 
 class TestRedactPii(HookContract):
     rooms = ROOMS
     name = "redact-pii"
     event = "UserPromptSubmit"
-    cases = (Asked(prompt="say hello"), Asked(prompt="pay with 4111 1111 1111 1111", decides="transform"))
+    cases = (GateCase(prompt="say hello"), GateCase(prompt="pay with 4111 1111 1111 1111", decides="transform"))
 
 
 class TestRouting(HookContract):
@@ -38,7 +38,11 @@ class TestRouting(HookContract):
     event = "UserPromptSubmit"
     settings = {"limit": 3}
     bad_settings = ({"limit": "3"}, {"intent": 1})
-    cases = (Asked(prompt="tell me where reports are"), Asked(prompt="say hello to Ada"), Asked(prompt="nothing fits"))
+    cases = (
+        GateCase(prompt="tell me where reports are"),
+        GateCase(prompt="say hello to Ada"),
+        GateCase(prompt="nothing fits"),
+    )
 
     def prepare(self, lab):
         lab.tool("greet", lambda args, ctx: args, routing_hints={"intents": ["hello"]})
@@ -49,7 +53,7 @@ class TestStop(HookContract):
     rooms = ROOMS
     name = "stop"
     event = "Stop"
-    cases = (Asked(decides="deny"),)
+    cases = (GateCase(decides="deny"),)
 
 
 def test_modules_of_hooks_import_only_the_contract():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cases import for_each
 from swe_examples import UNITS, schema_examples, variables
 
 from deedbook.format.schema import foreign
@@ -59,7 +60,7 @@ def test_good_artifacts_keep_every_rule(definition, conditions, phase):
         assert [name for name, rule in rules.items() if not rule.holds(view)] == []
 
 
-@pytest.mark.parametrize(("phase", "rule", "changes"), CASES, ids=[f"{phase}-{rule}" for phase, rule, _ in CASES])
+@for_each(("phase", "rule", "changes"), CASES, ids=[f"{phase}-{rule}" for phase, rule, _ in CASES])
 def test_damage_breaks_the_rule_and_no_schema(definition, conditions, phase, rule, changes):
     contract = definition.phase(phase)
     seen = variables(contract)

@@ -3,7 +3,7 @@
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
+from cases import for_each
 
 import deedbook_pack_swe
 
@@ -11,7 +11,7 @@ FOLDER = Path(deedbook_pack_swe.__file__).parent / "data/swe/schemas"
 PINNED = dict(line.split()[::-1] for line in (Path(__file__).parent / "schemas.sha256").read_text().splitlines())
 
 
-@pytest.mark.parametrize("name", PINNED)
+@for_each("name", PINNED)
 def test_schema_has_not_changed(name):
     assert sha256((FOLDER / name).read_bytes()).hexdigest() == PINNED[name]
 

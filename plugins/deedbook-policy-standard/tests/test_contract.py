@@ -1,6 +1,6 @@
 """The policy kinds keep the contract that third parties keep."""
 
-from deedbook_testing import Asked, PolicyContract
+from deedbook_testing import GateCase, PolicyContract
 
 FINDING = {
     "id": "f1", "reviewer": "reviewer/style", "severity": "P0", "autofix_class": "manual", "confidence": 75,
@@ -20,7 +20,7 @@ class TestBudget(PolicyContract):
     name = "budget"
     settings = {"limits": {"calls": 2}}
     bad_settings = ({"limits": {}}, {"limits": {"calls": -1}})
-    cases = (Asked(), Asked(), Asked(decides="deny", because="2 of 2"))
+    cases = (GateCase(), GateCase(), GateCase(decides="deny", because="2 of 2"))
     rooms = ROOMS
 
 
@@ -33,7 +33,7 @@ class TestBudgetOverSessions(PolicyContract):
         {"limits": {"calls": 1}, "account": "all"},
         {"limits": {"calls": 1}, "per": "actor", "account": "all", "every": "year"},
     )
-    cases = (Asked(), Asked(), Asked(ability="other"), Asked(decides="deny", because="2 of 2"))
+    cases = (GateCase(), GateCase(), GateCase(ability="other"), GateCase(decides="deny", because="2 of 2"))
     rooms = ROOMS
 
 
@@ -49,9 +49,9 @@ class TestRules(PolicyContract):
     }
     bad_settings = ({}, {"rules": [{"match": {}}]}, {"rules": [], "default": "perhaps"})
     cases = (
-        Asked(),
-        Asked(ability="forbidden", decides="deny", because="it is forbidden"),
-        Asked(decides="ask", because="no rule matches"),
+        GateCase(),
+        GateCase(ability="forbidden", decides="deny", because="it is forbidden"),
+        GateCase(decides="ask", because="no rule matches"),
     )
     rooms = ROOMS
 
@@ -61,8 +61,8 @@ class TestConfidenceGating(PolicyContract):
     settings = {"rules": [{"match": {"confidence": [75, 100]}, "then": "allow"}]}
     bad_settings = ({}, {"rules": [{"match": {}, "then": "allow"}]}, {"rules": [], "default": "ask"})
     cases = (
-        Asked(about="finding", subject=FINDING),
-        Asked(about="finding", subject={**FINDING, "confidence": 50}, decides="deny", because="no rule matches"),
+        GateCase(about="finding", subject=FINDING),
+        GateCase(about="finding", subject={**FINDING, "confidence": 50}, decides="deny", because="no rule matches"),
     )
     rooms = ROOMS
 
@@ -71,7 +71,7 @@ class TestSeverityRouting(PolicyContract):
     name = "severity-routing"
     settings = {"rules": [{"match": {"severity": "P0"}, "then": "deny", "route": "manual"}]}
     bad_settings = ({}, {"rules": [{"match": {"severity": "P0"}, "then": "deny", "route": "later"}]})
-    cases = (Asked(about="finding", subject=FINDING, decides="deny", because="rule 1"),)
+    cases = (GateCase(about="finding", subject=FINDING, decides="deny", because="rule 1"),)
     rooms = ROOMS
 
 
@@ -80,8 +80,8 @@ class TestModeDispatch(PolicyContract):
     settings = {"rules": [{"match": {"mode": "headless"}, "then": "allow", "deliverables": ["findings"]}]}
     bad_settings = ({}, {"rules": [{"match": {"mode": "headless"}, "then": "allow", "ux": ""}]})
     cases = (
-        Asked(about="dispatch", subject={"persona": "a", "mode": "headless"}),
-        Asked(about="dispatch", subject={"persona": "a"}, decides="deny", because="no rule matches"),
+        GateCase(about="dispatch", subject={"persona": "a", "mode": "headless"}),
+        GateCase(about="dispatch", subject={"persona": "a"}, decides="deny", because="no rule matches"),
     )
     rooms = ROOMS
 
@@ -91,8 +91,8 @@ class TestLoopHalt(PolicyContract):
     settings = {"rules": [{"match": {"oscillates": True}, "then": "deny"}], "default": "allow"}
     bad_settings = ({}, {"rules": [{"when": "", "then": "deny"}]})
     cases = (
-        Asked(about="generation", subject=GENERATION, decides="deny", because="rule 1"),
-        Asked(about="generation", subject={**GENERATION, "fingerprints": ["b"]}),
+        GateCase(about="generation", subject=GENERATION, decides="deny", because="rule 1"),
+        GateCase(about="generation", subject={**GENERATION, "fingerprints": ["b"]}),
     )
     rooms = ROOMS
 
@@ -107,8 +107,8 @@ class TestReviewGating(PolicyContract):
     settings = {"rules": [{"when": '"auth" in review.touches', "then": "deny"}], "default": "allow"}
     bad_settings = ({}, {"rules": [{"when": "", "then": "deny"}]})
     cases = (
-        Asked(about="review", subject=review()),
-        Asked(about="review", subject=review(touches=["auth"]), decides="deny", because="rule 1"),
+        GateCase(about="review", subject=review()),
+        GateCase(about="review", subject=review(touches=["auth"]), decides="deny", because="rule 1"),
     )
     rooms = ROOMS
 
@@ -118,8 +118,8 @@ class TestCoverageGating(PolicyContract):
     settings = {"rules": [{"when": "size(coverage.failed) <= 1", "then": "allow"}]}
     bad_settings = ({}, {"rules": [], "thresholds": []})
     cases = (
-        Asked(about="coverage", subject={"asked": 2, "reported": 1, "failed": ["a"]}),
-        Asked(about="coverage", subject={"asked": 3, "reported": 1, "failed": ["a", "b"]}, decides="deny"),
+        GateCase(about="coverage", subject={"asked": 2, "reported": 1, "failed": ["a"]}),
+        GateCase(about="coverage", subject={"asked": 3, "reported": 1, "failed": ["a", "b"]}, decides="deny"),
     )
     rooms = ROOMS
 
@@ -129,7 +129,7 @@ class TestRolePermissions(PolicyContract):
     settings = {"personas": {"reviewer/*": {"writes": ["reports"]}}, "rules": []}
     bad_settings = ({}, {"rules": [], "personas": {"a": {"writes": ["reports"], "reads": []}}})
     cases = (
-        Asked(decides="advisory"),
-        Asked(about="dispatch", subject={"persona": "reviewer/style"}, decides="deny", because="no rule matches"),
+        GateCase(decides="advisory"),
+        GateCase(about="dispatch", subject={"persona": "reviewer/style"}, decides="deny", because="no rule matches"),
     )
     rooms = ROOMS

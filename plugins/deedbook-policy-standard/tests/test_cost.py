@@ -59,24 +59,24 @@ def test_what_cannot_be_bounded_is_refused(text, said):
 def test_work_of_a_higher_degree_needs_little_data(text):
     language, expression = compiled(text)
     small, large = ({"l": list(range(size)), "t": "x" * size} for size in (50, 5_000))
-    assert expression.holds(language.sight(small)) is text.startswith("sets")
+    assert expression.holds(language.view(small)) is text.startswith("sets")
     with pytest.raises(Unclear, match="too much work"):
-        expression.holds(language.sight({**large, "l": list(range(10_000))}))
+        expression.holds(language.view({**large, "l": list(range(10_000))}))
 
 
 def test_linear_work_may_see_anything():
     language, expression = compiled("t.split(',').size() == 1 && l.size() == 20000")
-    assert expression.holds(language.sight({"l": list(range(20_000)), "t": "x" * 100_000}))
+    assert expression.holds(language.view({"l": list(range(20_000)), "t": "x" * 100_000}))
 
 
 def test_values_that_a_condition_does_not_read_do_not_count():
     language = Language({"v": lambda values: values}, ())
     condition = language.compile("v.some.all(i, i in v.a.b)")
     large = list(range(20_000))
-    assert condition.holds(language.sight({"some": [1], "a": {"b": [1], "c": large}, "more": large}))
+    assert condition.holds(language.view({"some": [1], "a": {"b": [1], "c": large}, "more": large}))
     for seen in ({"some": [1], "a": {"b": large}}, {"some": [1], "a": [large]}, {"some": large, "a": {"b": [1]}}):
         with pytest.raises(Unclear, match="too much work"):
-            condition.holds(language.sight(seen))
+            condition.holds(language.view(seen))
 
 
 @for_each(
@@ -100,9 +100,9 @@ def test_members_of_elements_that_a_condition_does_not_read_do_not_count():
     language = Language({"v": lambda values: values}, ())
     condition = language.compile("v.a.all(i, i.id in v.b)")
     rows = [{"id": number, "text": "x" * 1_000} for number in range(100)]
-    assert condition.holds(language.sight({"a": rows, "b": list(range(100))}))
+    assert condition.holds(language.view({"a": rows, "b": list(range(100))}))
     with pytest.raises(Unclear, match="too much work"):
-        condition.holds(language.sight({"a": [{"id": "x" * 100} for _ in range(100)], "b": []}))
+        condition.holds(language.view({"a": [{"id": "x" * 100} for _ in range(100)], "b": []}))
 
 
 def test_units_are_elements_and_characters():

@@ -33,7 +33,7 @@ COMPILED = [LANGUAGE.compile(text) for text in CONDITIONS]
 
 def by_engine(expression, values):
     try:
-        return attrs.evolve(expression, direct=None).holds(LANGUAGE.sight(values))
+        return attrs.evolve(expression, direct=None).holds(LANGUAGE.view(values))
     except Unclear as problem:
         return str(problem)
 

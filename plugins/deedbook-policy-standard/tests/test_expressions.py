@@ -27,7 +27,7 @@ def call(args=None, **more):
 
 def ask(text, args=None, **more):
     language = Language()
-    return language.compile(text).holds(language.sight(call(args, **more)))
+    return language.compile(text).holds(language.view(call(args, **more)))
 
 
 def flaws(text):
@@ -98,10 +98,10 @@ def test_only_a_boolean_is_an_answer(value):
     language = Language()
     condition = language.compile("args.x")
     if type(value) is bool:
-        assert condition.holds(language.sight(call({"x": value}))) is value
+        assert condition.holds(language.view(call({"x": value}))) is value
     else:
         with pytest.raises(Unclear):
-            condition.holds(language.sight(call({"x": value})))
+            condition.holds(language.view(call({"x": value})))
 
 
 # --- what does not compile --------------------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ def test_without_the_engine_there_is_no_language(monkeypatch):
 def test_one_sight_serves_all_expressions_of_a_language():
     language = Language()
     conditions = [language.compile(f"args.n > {number} && call.kind == 'tool'") for number in range(5)]
-    sight = language.sight(call({"n": 3}))
-    assert [condition.holds(sight) for condition in conditions] == [True, True, True, False, False]
+    view = language.view(call({"n": 3}))
+    assert [condition.holds(view) for condition in conditions] == [True, True, True, False, False]
 
 
 @for_each(
@@ -198,8 +198,8 @@ def test_what_an_expression_does_not_name_changes_nothing(text):
     assert ask(text, {"n": 1, "m": 2}, role="n")
     language = Language()
     both = [language.compile("args.m == 2"), language.compile(text)]
-    sight = language.sight(call({"n": 1, "m": 2}, role="n"))
-    assert all(each.holds(sight) for each in both)
+    view = language.view(call({"n": 1, "m": 2}, role="n"))
+    assert all(each.holds(view) for each in both)
 
 
 def test_facts_are_seen_by_group():
@@ -211,8 +211,8 @@ def test_facts_are_seen_by_group():
 def test_calls_are_told_apart():
     language = Language()
     condition = language.compile("role == 'worker'")
-    assert condition.holds(language.sight(call()))
-    assert not condition.holds(language.sight(attrs.evolve(call(), role=None)))
+    assert condition.holds(language.view(call()))
+    assert not condition.holds(language.view(attrs.evolve(call(), role=None)))
 
 
 # --- the syntax tree --------------------------------------------------------------------------------------------------

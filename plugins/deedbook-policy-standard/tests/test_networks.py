@@ -11,7 +11,7 @@ READERS = {"a": lambda values: values["a"], "n": lambda values: values["n"]}
 
 def held(text, **values):
     language = Language(READERS, ())
-    return language.compile(text).holds(language.sight({"a": "", "n": "", **values}))
+    return language.compile(text).holds(language.view({"a": "", "n": "", **values}))
 
 
 @for_each(

@@ -216,6 +216,29 @@ def test_cost_is_what_the_provider_says_else_the_price(lab, usage, cost):
     assert balance(lab)["nano_usd"] == cost
 
 
+@pytest.mark.parametrize(("written", "asked"), [(15, True), (None, False)])
+def test_price_states_when_and_where_it_was_read_and_what_is_not_known(lab, written, asked):
+    """A budget cannot be kept with a price that is not known, so the call is denied."""
+    asking(lab, lambda request, ctx: "hi", max_tokens=50)
+    read = {"date": "2026-11-20", "source": "https://example.com/pricing"}
+    price = {**read, "input_per_million": 3, "cached_input_per_million": 0.3, "output_per_million": written}
+    lab.settings(policies=spending(limits={"cost_usd": 9}, prices={"model/*": price}))
+    with lab.session() as session:
+        session.call("ask", {"prompt": "x"})
+        stated = session.bindings.charter.document["policies"]["spending"]["settings"]["prices"]["model/*"]
+    assert {name: stated[name] for name in read} == read
+    assert lab.types().count("llm.request") == asked
+    if not asked:
+        assert "prices names no price of its model, or null" in lab.payload("tool.denied")["reason"]
+
+
+def test_date_of_a_price_that_is_no_date_is_refused(lab):
+    price = {"date": "2026-13-01", "input_per_million": 3, "output_per_million": 15}
+    lab.settings(policies=spending(limits={"cost_usd": 9}, prices={"model/*": price}))
+    with pytest.raises(BindingError, match="date"):
+        lab.session()
+
+
 def test_failed_model_call_has_used_what_it_reserved(lab):
     def fail(asked, ctx):
         raise Failed("PROVIDER_ERROR", "no answer")
@@ -554,7 +577,7 @@ def test_call_that_was_settled_late_is_not_settled_again_by_its_own_process(lab)
         patch.setattr(Terms, "settle", late)
         running = pool.submit(session.call, "ask", {"prompt": "x"})
         assert answered.wait(WAIT)
-        Budgets().recovered(lab.kernel())
+        Budgets().sessions_recovered(lab.kernel())
         assert balance(lab)["output_tokens"] == 3
         patch.undo()
         go_on.set()

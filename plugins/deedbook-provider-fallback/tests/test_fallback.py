@@ -1,8 +1,11 @@
 """Models that are asked in turn, over real HTTP; every attempt passes the door and is recorded."""
 
+import time
+from datetime import datetime
+
 import pytest
 
-from deedbook import Err, Ok
+from deedbook import Err, Failed, HandlerSpec, Ok
 from deedbook.format.errors import BindingError
 from deedbook.format.folds import MetricsFold, fold
 from deedbook_flow_runcontext.conversation import Conversation, Limits
@@ -50,8 +53,11 @@ def ask(session, tier="mid"):
 
 def attempts(lab):
     """Return the abilities that were asked beneath the tier's own call, in order."""
-    first = lab.all("llm.request")[0]
-    return [each.payload["ability"] for each in lab.all("llm.request") if each.parent == first.span]
+    return attempts_below(lab, lab.all("llm.request")[0])
+
+
+def attempts_below(lab, outer):
+    return [each.payload["ability"] for each in lab.all("llm.request") if each.parent == outer.span]
 
 
 def busy(seconds=0):
@@ -214,6 +220,80 @@ def test_breaker_of_all_models_open_asks_nobody_and_says_so(lab, servers, profil
     assert "small failed too often and is not asked for 3600 s" in problem.message
     assert problem.retry_after == 3600
     assert [len(each.bodies) for each in servers] == [1, 1]
+    skipped = lab.all("x.fallback.skipped", session)
+    assert [each.payload["model"] for each in skipped] == ["model/small", "model/large"]
+
+
+def test_model_that_an_open_breaker_leaves_out_is_recorded(lab, servers, profile):
+    """An auditor sees from the ledger alone why the second model was asked, and until when."""
+    servers[0].plays(busy())
+    servers[1].plays(*[PROTOCOL.answer("hello")] * 2)
+    profile(attempts=1, breaker={"failures": 1, "seconds": 3600})
+    with lab.session() as session:
+        for _ in range(2):
+            assert ask(session).value["text"] == "hello"
+    skip, failure = lab.one("x.fallback.skipped"), lab.one("llm.error")
+    outer = [each for each in lab.all("llm.request") if each.payload["ability"] == "model/mid"][1]
+    assert skip.parent == outer.span
+    assert attempts_below(lab, outer) == ["model/large"]
+    assert {name: skip.payload[name] for name in ("model", "failures", "code")} == {
+        "model": "model/small", "failures": 1, "code": "PROVIDER_ERROR",
+    }  # fmt: skip
+    since, until = (datetime.fromisoformat(skip.payload[name]) for name in ("since", "until"))
+    assert (until - since).total_seconds() == 3600
+    assert since >= datetime.fromisoformat(failure.ts)
+    assert lab.verify().sound
+
+
+def test_time_that_an_import_takes_does_not_count_for_the_tier(lab, profile):
+    """The import takes longer than the tier's limit, by the clock of the session, and the answer is not late."""
+    passed, loaded = [0.0], []
+
+    class Slow:
+        spec = HandlerSpec(effects="read", interruptible=True)
+
+        def __init__(self, settings, host):
+            pass
+
+        def load(self):
+            passed[0] += 0 if loaded else 1000
+            loaded.append("slow")
+
+        async def __call__(self, request, ctx):
+            usage = {"input_tokens": 1, "output_tokens": 1}
+            answer = {"text": "hello", "tool_calls": [], "finish_reason": "stop", "usage": usage}
+            return {**answer, "model": "slow-1", "schema_version": "v2"}
+
+    lab.offer("provider", "slow", Slow)
+    profile(models=["slow"])
+    lab.settings(profiles={"lab": {"models": {"slow": {"provider": "slow", "model": "slow-1"}}}})
+    with lab.session() as session:
+        session.door.clock = lambda: time.perf_counter() + passed[0]
+        assert ask(session).value["text"] == "hello"
+    assert loaded == ["slow"]
+    assert [each.payload.get("late") for each in lab.all("llm.response")] == [None, None]
+
+
+def test_model_that_cannot_be_imported_fails_in_its_own_call(lab, servers, profile):
+    class Absent:
+        spec = HandlerSpec(effects="read", interruptible=True)
+
+        def __init__(self, settings, host):
+            pass
+
+        def load(self):
+            raise ModuleNotFoundError("no such SDK")
+
+        async def __call__(self, request, ctx):
+            raise Failed("PROVIDER_ERROR", "no such SDK")
+
+    lab.offer("provider", "absent", Absent)
+    profile(models=["absent", "large"], escalate=[{"when": "error", "to": "large"}])
+    lab.settings(profiles={"lab": {"models": {"absent": {"provider": "absent", "model": "absent-1"}}}})
+    servers[1].plays(PROTOCOL.answer("hello"))
+    with lab.session() as session:
+        assert ask(session).value["text"] == "hello"
+    assert [each.payload["code"] for each in lab.all("llm.error")] == ["PROVIDER_ERROR"]
 
 
 def test_policy_decides_about_each_attempt_and_tells_them_apart(lab, servers, profile):

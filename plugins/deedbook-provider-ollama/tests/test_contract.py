@@ -66,12 +66,12 @@ class TestOllama(HostedProviderContract):
     @pytest.mark.parametrize("reason", ["load", "unload"])
     def test_server_that_only_loads_or_unloads_the_model_gives_no_answer(self, endpoint, failed, reason):
         endpoint.plays(self.protocol.answer("", finish=reason))
-        assert f"the done_reason '{reason}'" in str(failed())
+        assert f'the answer\'s done_reason is "{reason}"; expected stop or length' in str(failed())
 
     def test_answer_that_is_not_done_is_none(self, endpoint, failed):
         answer = self.protocol.message("x")
         endpoint.plays(document({**answer, "done": False}), document({**answer, "message": None}))
-        assert "not done" in str(failed())
+        assert "the answer's done is false; expected true" in str(failed())
         assert "no message" in str(failed())
 
     def test_stream_that_goes_on_after_its_end_is_no_answer(self, endpoint, failed):

@@ -55,7 +55,18 @@ class TestOpenAIResponses(HostedProviderContract):
             document({**whole, "status": "incomplete", "incomplete_details": {"reason": "tired"}}),
             document({**whole, "output": [{"type": "web_search_call"}]}),
         )
-        assert [word in str(failed()) for word in ("'queued'", "'tired'", "'web_search_call'")] == [True] * 3
+        told = (
+            'the answer\'s status is "queued"; expected completed or incomplete',
+            'incomplete_details.reason is "tired"; expected max_output_tokens or content_filter',
+            "'web_search_call'",
+        )
+        assert [words in str(failed()) for words in told] == [True] * 3
+
+    def test_answer_without_a_status_or_a_reason_says_what_is_missing(self, endpoint, failed):
+        whole = self.protocol.message("x")
+        endpoint.plays(document({}), document({**whole, "status": "incomplete", "incomplete_details": {}}))
+        assert "the answer has no status; expected completed or incomplete" in str(failed())
+        assert "the answer has no incomplete_details.reason; expected max_output_tokens" in str(failed())
 
     def test_cached_tokens_are_cheaper(self, endpoint, respond):
         usage = {**self.protocol.usage(1000, 200), "input_tokens_details": {"cached_tokens": 600}}

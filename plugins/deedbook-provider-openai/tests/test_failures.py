@@ -115,7 +115,7 @@ UNCLEAR = {
 def test_answer_that_is_not_the_protocol_s_is_no_answer(endpoint, say, ask, told):
     endpoint.plays(say.body(told))
     message, retryable = failed(ask, code="INTAKE_REFUSED" if isinstance(told, bytes) and told != b"[]" else CODE)
-    assert message.startswith("the endpoint's answer is ")
+    assert message.startswith(f"{endpoint.url}: the endpoint's answer is ")
     assert retryable
 
 
@@ -175,7 +175,7 @@ def test_endpoint_that_hangs_is_left_in_time(endpoint, say, ask, ctx):
 
 
 def test_no_time_left_asks_nobody(endpoint, ask, ctx):
-    assert failed(ask, "Hi", ctx(0)) == ("no time is left to ask the model", True)
+    assert failed(ask, "Hi", ctx(0)) == ("no time is left to ask the model; raise timeout_ms", True)
     assert endpoint.bodies == []
 
 

@@ -79,7 +79,7 @@ def test_two_calls_with_one_number_are_no_answer(endpoint, say, ask):
     parts = [{"index": 0, **say.call("echo", "{}", each)} for each in ("call_a", "call_b")]
     chunks = [say.chunk({"tool_calls": [part]}) for part in parts]
     endpoint.plays(say.sse(*chunks, say.chunk({}, "tool_calls"), say.DONE))
-    assert failed(ask) == ("the stream has two tool calls with the same number", True)
+    assert failed(ask) == (f"{endpoint.url}: the stream has two tool calls with the same number", True)
 
 
 def test_what_stands_behind_the_end_is_passed_over(endpoint, say, ask):
@@ -95,7 +95,7 @@ def test_end_needs_no_line_of_its_own(endpoint, say, ask):
 
 def test_stream_that_ends_too_early_is_no_answer(endpoint, say, ask):
     endpoint.plays(say.sse(say.chunk({"content": "so"}), say.DONE))
-    assert failed(ask) == ("the stream ended before the answer was complete", True)
+    assert failed(ask) == (f"{endpoint.url}: the stream ended before the answer was complete", True)
 
 
 def test_stream_that_is_cut_is_no_answer(endpoint, say, ask):

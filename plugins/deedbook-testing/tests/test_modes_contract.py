@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import pytest
+from cases import for_each
 
 from deedbook_testing.outside import find_outside
 
@@ -67,7 +67,7 @@ def test_each_wrong_pair_fails_where_it_is_wrong_and_a_right_one_nowhere(tmp_pat
     assert {name: wrong - failed[name] for name, (*_, wrong) in PAIRS.items() if not wrong <= failed[name]} == {}
 
 
-@pytest.mark.parametrize("code", [
+@for_each("code", [
     "import subprocess", "import os, socket", "from http import client", "from http.client import HTTPConnection",
     "import urllib.request as r", "from urllib import request", "import httpx", "open('x')", "import io\nio.open('x')",
     "import os\nos.system('x')", "import os\nos.execv('x', [])", "path.read_text()", "(a / b).write_bytes(b'')",
@@ -96,7 +96,7 @@ def test_code_that_acts_outside_is_found(tmp_path, code):
     assert [*find_outside(path)]
 
 
-@pytest.mark.parametrize("code", [
+@for_each("code", [
     "import json, urllib.parse", "from http import HTTPStatus", "import re\nre.compile('x')", "from .files import x",
     "run.call('open', {})", "opened = 1", "settings.get('open')", "from .subprocess import x",
     "import os\nos.path.join('a', 'b')", "import os\nos.fspath(x)", "from os import PathLike", "import os.path as p",

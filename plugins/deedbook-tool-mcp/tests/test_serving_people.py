@@ -14,6 +14,7 @@ from mcp_types import (
     UrlElicitationCapability,
 )
 
+from deedbook import Branch
 from deedbook.approvals.keys import KeyRing
 from deedbook.call.queue import open_queue
 from deedbook.format.errors import DeedbookError
@@ -215,3 +216,62 @@ def test_state_that_a_client_makes_up_changes_nothing(office, ran, serve):
     result = serve().to(forge, elicitation_callback=person("accept", []))
     parked(result)
     assert ran == []
+
+
+# --- a call inside a flow ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trip(office, ran):
+    """Give the office with `trip`, a flow that pays each name of its prompt with `spend`, which asks."""
+    spend = {"takes": {}, "gives": {"type": "object"}, "effects": "none", "tags": ["approval-gate"]}
+    office.flow("spend", lambda args, run: ran.append(args) or {}, **spend)
+
+    def travel(args, run):
+        names = args["prompt"].split()
+        run.parallel([Branch(name, lambda own, name=name: own.call("spend", {"to": name})) for name in names])
+        return "paid " + args["prompt"]
+
+    office.flow("trip", travel, uses=["spend"])
+    return office
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("asks", [False, True])
+def test_flow_that_needs_a_person_says_which_requests_wait_and_goes_through_once_they_are_approved(
+    trip, ran, serve, mode, asks
+):
+    served = serve()
+    more = {"elicitation_callback": person("accept", [])} if asks else {}
+    first = served.call("trip", {"prompt": "bob eve"}, mode, **more)
+    waiting = first.meta[ERROR]["approvals"]
+    assert (parked(first), len(waiting), ran) == (waiting[-1], 2, [])
+    assert all(f"deedbook approvals approve {identity}" in first.content[0].text for identity in waiting)
+    assert "begins from the start" in first.content[0].text
+    for identity in waiting:
+        answered(trip, identity)
+    second = served.call("trip", {"prompt": "bob eve"}, mode, **more)
+    assert second.structured_content["reply"] == "paid bob eve"
+    assert sorted(each["to"] for each in ran) == ["bob", "eve"]
+
+
+def test_flow_of_a_client_that_can_be_asked_is_performed_once_while_it_waits(trip, ran, serve):
+    thread = soon(trip)
+    served = serve(wait=30)
+    result = served.call("trip", {"prompt": "bob"}, "2026-07-28", elicitation_callback=person("accept", []))
+    thread.join()
+    assert result.structured_content["reply"] == "paid bob"
+    assert (ran, served.types().count("flow.call")) == ([BOB], 2)
+
+
+def test_request_that_was_answered_is_not_named_by_a_later_failure(trip, serve):
+    def stop(args, run):
+        run.call("spend", BOB)
+        run.context.need_human("no reader agreed")
+
+    trip.flow("trip", stop, uses=["spend"])
+    thread = soon(trip)
+    result = serve(wait=30).call("trip", {"prompt": "bob"})
+    thread.join()
+    assert result.meta[ERROR]["code"] == "NEEDS_HUMAN"
+    assert "approval" not in result.meta[ERROR]

@@ -382,7 +382,7 @@ def test_nothing_is_left_running(program, run, lab):
 
 
 def _gone(pid):
-    """Say whether a process has ended, waited for or not."""
+    """Return whether a process has ended, waited for or not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] == "Z"

@@ -28,7 +28,7 @@ def call(lab):
 
 def test_what_is_private_stays_so_for_editors_too(call):
     refused = call("ada", "file-read", path="private/diary.txt").error
-    assert (refused.code, refused.message) == ("GATE_DENIED", "private/ is nobody's business")
+    assert (refused.code, refused.message) == ("GATE_DENIED", "private/ is closed to all principals")
 
 
 def test_editors_write_and_others_do_not(call):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from deedbook.approvals.keys import KeyRing
 from deedbook.approvals.results import choose_approver, load_key
-from deedbook.call.pending_calls import charter_changed, refuse_approver
+from deedbook.call.pending_calls import charter_changed_error, refuse_approver
 from deedbook.call.queue import LAST, ApprovalQueue, ApprovalRequest, open_queue, refuse_state
 from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.locks import Store, find_current, is_superseded
@@ -126,5 +126,5 @@ def _principals(path: str | Path, request: Object, catalogue: Catalogue) -> Any:
             VERSION,
         )
     if charter is None:
-        raise ApprovalError(charter_changed(request["approval"]))
+        raise ApprovalError(charter_changed_error(request["approval"]))
     return charter.document["principals"]

@@ -69,7 +69,7 @@ class ProofLog:
         """Return the part of a proof about keys: the log's origin and every change of its keys."""
         keys = [VerifierKey.parse(payload["key"]) for payload in self._keys]
         for note in map(Note.parse, notes):
-            if not any(map(note.signed_by, keys)):
+            if not any(map(note.is_signed_by, keys)):
                 _raise_unsound("no key that the workspace ledger names signed the checkpoint")
         origin = Checkpoint.parse(Note.parse(notes[0]).text).origin
         return {"origin": origin, "keys": [payload["signed"] for payload in self._keys]}

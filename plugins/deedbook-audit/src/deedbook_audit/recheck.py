@@ -27,7 +27,7 @@ from .calls import read_calls, read_decisions
 from .charters import InvalidCharter, describe_unusable
 from .facts import FoldedFacts
 from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
-from .rederive import LATE_PREFIX, Rederived, Rejudger, compare, find_recorded_answer, read_answers
+from .rederive import LATE_PREFIX, RederivedDecision, Rejudger, compare, find_recorded_answer, read_answers
 from .report import Decisions, Failure, Findings
 from .subjects import judge_subject_again
 
@@ -181,7 +181,7 @@ class _SessionCheck:
             self._findings.add(subject.seq + 1, check, expected, recorded)
         self._same_subjects += not wrong
 
-    def _compare(self, call: RecordedCall, rederived: Rederived) -> None:
+    def _compare(self, call: RecordedCall, rederived: RederivedDecision) -> None:
         found = compare(call, rederived)
         if found.change == "undetermined":
             self._unknown[found.why] += 1
@@ -201,7 +201,7 @@ class _SessionCheck:
             facts = {name: value for record in call.read_gate_records() for name, value in _get_facts(record)}
             yield from _older_facts(call, facts, call.ability)
 
-    def _compare_answers(self, call: RecordedCall, rederived: Rederived) -> Iterator[tuple[str, str, str]]:
+    def _compare_answers(self, call: RecordedCall, rederived: RederivedDecision) -> Iterator[tuple[str, str, str]]:
         """Yield each answer of a repeated gate that differs from the record."""
         if call.was_pending:
             return

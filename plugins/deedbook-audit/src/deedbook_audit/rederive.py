@@ -18,8 +18,8 @@ from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Scope
 from deedbook.policy.callers import (
     OVER,
-    allowed_within,
     as_role,
+    intersect_allowed,
     narrow_caller,
     requested_limits,
     restore_caller,
@@ -70,7 +70,7 @@ class DecisionInput(NamedTuple):
 
 
 @attrs.frozen(eq=False)
-class Rederived:
+class RederivedDecision:
     """A decision derived again; *unknown* are the gates whose answers are unknown."""
 
     verdict: Verdict
@@ -78,7 +78,7 @@ class Rederived:
     binding: bool = True
 
     @property
-    def undetermined(self) -> BoundGate | None:
+    def undetermined_gate(self) -> BoundGate | None:
         """The gate whose unknown answer the outcome depends on, if any: a rewriter always, others if none denies.
 
         A policy that does not bind counts if it may decide for a tag that no person is asked.
@@ -95,13 +95,13 @@ Answer: TypeAlias = Callable[[BoundGate, Call], Decision | None]
 """Returns the answer of a gate that is not pure about a call; ``None`` if it is unknown."""
 
 
-def rederive(decision_input: DecisionInput, answer: Answer) -> Rederived:
+def rederive(decision_input: DecisionInput, answer: Answer) -> RederivedDecision:
     """Derive a decision and ask only pure gates; a gate with an unknown answer counts as allowing."""
     judging = judge(*decision_input, _frozen_clock)
     try:
         gate, call = next(judging)
     except StopIteration as done:
-        return Rederived(done.value)
+        return RederivedDecision(done.value)
     unknown: list[BoundGate] = []
     try:
         while True:
@@ -110,7 +110,7 @@ def rederive(decision_input: DecisionInput, answer: Answer) -> Rederived:
                 unknown.append(gate)
             gate, call = judging.send(ALLOW if known is None else known)
     except StopIteration as done:
-        return Rederived(done.value, unknown, binding=decision_input.bindings.enforcement == "enforce")
+        return RederivedDecision(done.value, unknown, binding=decision_input.bindings.enforcement == "enforce")
 
 
 class Rejudger:
@@ -130,7 +130,7 @@ class Rejudger:
             RejudgedCall(call, None, "undetermined", UNKNOWN_CALLER) if rederived is None else compare(call, rederived)
         )
 
-    def rederive(self, call: RecordedCall, answer: Answer) -> Rederived | None:
+    def rederive(self, call: RecordedCall, answer: Answer) -> RederivedDecision | None:
         """Derive the decision of *call*, which has no *why*; ``None`` without a caller.
 
         *answer* answers for gates that are not pure.
@@ -183,7 +183,7 @@ class Rejudger:
         role, allowed, skill, flow, limits = position.name, position.allowed, position.skill, position, position.limits
         while flow.kind in ("role", "branch") and flow.parent is not None:
             flow = flow.parent
-            allowed, skill = allowed_within(flow.allowed, allowed), skill or flow.skill
+            allowed, skill = intersect_allowed(flow.allowed, allowed), skill or flow.skill
             limits = (*flow.limits, *limits)
         above = self._build_caller(call, flow.parent or flow)
         above = above if skill is None else with_skill(above, skill)
@@ -231,9 +231,9 @@ def rejudge(ledger: Path, bindings: Bindings) -> Iterator[RejudgedCall]:
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 
-def compare(call: RecordedCall, rederived: Rederived) -> RejudgedCall:
+def compare(call: RecordedCall, rederived: RederivedDecision) -> RejudgedCall:
     """Compare the decision now with the recorded one."""
-    verdict, open_ = rederived.verdict, rederived.undetermined if rederived.unknown else None
+    verdict, open_ = rederived.verdict, rederived.undetermined_gate if rederived.unknown else None
     was, now = call.outcome, verdict.outcome
     if open_ is not None:
         return RejudgedCall(call, verdict, "undetermined", describe_unknown(open_))

@@ -49,7 +49,7 @@ class Part:
     more: Mapping[str, int] = attrs.field(factory=dict)
 
     @property
-    def failed(self) -> int:
+    def failure_count(self) -> int:
         """How many failures there are."""
         return len(self.failures) + sum(self.more.values())
 
@@ -79,7 +79,7 @@ class Decisions:
     same_subjects: int = 0
 
     @property
-    def failed(self) -> int:
+    def failure_count(self) -> int:
         """How many failures there are."""
         return len(self.failures) + sum(self.more.values())
 
@@ -166,7 +166,7 @@ def unreadable(file: str, why: str) -> Report:
 
 
 def _part(name: str, part: Part, good: str) -> Iterator[str]:
-    failed = part.failed
+    failed = part.failure_count
     if not part.checked and not failed:
         yield f"{name}: not checked"
         return
@@ -177,7 +177,7 @@ def _part(name: str, part: Part, good: str) -> Iterator[str]:
 
 def _decisions(told: Decisions) -> Iterator[str]:
     """Yield the result of judging again, and its basis."""
-    failed = told.failed
+    failed = told.failure_count
     if not told.calls and not told.subjects and not failed:
         yield "decisions: no calls"
         return
@@ -204,7 +204,7 @@ def _describe_failures(part: Part | Decisions) -> Iterator[str]:
 def failures_as_json(part: Part | Decisions) -> dict[str, Any]:
     """Return the failures as JSON: their number, the first few of each check, and counts of the rest."""
     more = {"more": dict(sorted(part.more.items()))} if part.more else {}
-    return {"failed": part.failed, "failures": [attrs.asdict(failure) for failure in part.failures], **more}
+    return {"failed": part.failure_count, "failures": [attrs.asdict(failure) for failure in part.failures], **more}
 
 
 class Findings:

@@ -30,6 +30,7 @@ from deedbook_audit.verification.structure import Structure
 
 from .approval_rules import Approvers
 from .report import UNWITNESSED, Findings, Part, Report
+from .skip_rules import FAMILY as SKIPPING
 
 __all__ = ["MAX_LINE", "Level", "verify_file"]
 
@@ -189,7 +190,7 @@ def _declared_by(payload: Any, declared: Declared) -> Mapping[str, Validator] | 
     return declared(digest) if isinstance(digest, str) else None
 
 
-RULED: Final = frozenset({"workflow"})
+RULED: Final = frozenset({"workflow", SKIPPING})
 """The families of event types that charters declare and that have rules of their own here."""
 
 

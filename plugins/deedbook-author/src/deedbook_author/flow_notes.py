@@ -23,7 +23,7 @@ def note_flows(document: Any, sources: Iterable[AbilitySource]) -> Iterator[tupl
             why = f"uses has {', '.join(without)}, which is no flow and which the flow cannot call for that"
             yield source.origin.place("/uses", key=True), f"{source.id}: {why}; let the skill of its run allow it"
         if flow in _ASKING and answered and "approval" not in source.settings:
-            why = "no approval in with: a tagged plan or a report that never passes ends the run, and nobody is asked"
+            why = "no approval in with: a tagged plan or a report that never passes ends the run; no person is asked"
             yield source.origin.place("/handler", key=True), f"{source.id}: {why}; name an ability with plan-approval"
 
 

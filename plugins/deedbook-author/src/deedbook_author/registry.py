@@ -110,7 +110,7 @@ def _notes(
 ) -> Iterator[Finding]:
     summaries: dict[str, str] = {}
     sections = workspace.sections.values() if workspace else ()
-    led = {name for section in sections for name in section.triggered()}
+    led = {name for section in sections for name in section.trigger_names()}
     for source in sources:
         for pointer, message in _description_problems(source, summaries, led):
             yield Finding.note(source.origin.place(pointer, key=True), f"{source.id}: {message}")

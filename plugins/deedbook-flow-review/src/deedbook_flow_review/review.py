@@ -11,9 +11,10 @@
 
 A report passes only if it covers the plan: each required step is completed, each optional one completed or skipped.
 
-A person is asked with the ability in the setting ``approval``: before the work, if a step of the plan has a tag that
-wants that, and in place of another rework, whether the report is accepted. Steps that only wait for a person are no
-work: the worker is not told about them, and may not report them.
+A person is asked with the ability in the setting ``approval``: when the work reaches a step with a tag that wants that,
+and in place of another rework, whether the report is accepted. The worker gets the steps up to there, and the others
+after the answer (`plan_parts`). Steps that only wait for a person are no work: the worker is not told about them, and
+may not report them.
 
 An advisor (``advice_v1``) is heard before the next role where a directive or a plan has ``needs_advisor``; a scaffolder
 (``scaffold_v1``) prepares the work where one has ``needs_scaffolder``.
@@ -24,16 +25,18 @@ from typing import Any, Final
 
 from deedbook import Failed, HandlerSpec, Host, Object, Run
 from deedbook.contract import RunState
-from deedbook_flow_runcontext.approval import APPROVAL_MISSING, APPROVAL_SETTING, ask_person
+from deedbook_flow_runcontext.approval import APPROVAL_MISSING, APPROVAL_SETTING, ask_person, require_approval
 from deedbook_flow_runcontext.conversation import LIMIT_SETTINGS, TURNS_SPENT, Conversation, Limits
 from deedbook_flow_runcontext.coverage import check_coverage
 from deedbook_flow_runcontext.execution import NOTE, State
-from deedbook_flow_runcontext.findings import quote_names
+from deedbook_flow_runcontext.findings import Finding, quote_names
 from deedbook_flow_runcontext.flows.modes import PROMPT
 from deedbook_flow_runcontext.plan_check import PlanCheck
-from deedbook_flow_runcontext.plan_summary import check_policy
-from deedbook_flow_runcontext.plans import APPROVAL_GATE, is_approval
+from deedbook_flow_runcontext.plan_summary import check_steps
+from deedbook_flow_runcontext.plans import APPROVAL_GATE
 from deedbook_flow_runcontext.skill_catalogue import SkillCatalogue
+
+from .plan_parts import PlanPart, merge_reports, select_steps, split_plan
 
 _SETTINGS: Final = {
     "type": "object",
@@ -48,8 +51,11 @@ _SETTINGS: Final = {
 
 ADVICE: Final = "advice"
 SCAFFOLD: Final = "scaffold"
+APPROVED: Final = "review.approved"
+PART: Final = "review.part"
 FAILED: Final = "review.failed"
-"""Notes in the execution log: what the advisor and the scaffolder gave, and a review that failed."""
+"""Notes in the execution log: what the advisor and the scaffolder gave, the steps that a person approved, the report so
+far of a plan with several parts, and a review that failed."""
 
 
 class Review:
@@ -143,46 +149,92 @@ class Loop:
         advice = self._advice(now.plan, told)
         if advice:
             self._context.note(ADVICE, advice)
-        self._approve(now.plan)
+        parts = split_plan(now.plan)
+        tagged = [step for part in parts for step in part.asked]
+        if tagged:
+            require_approval(self._run, self._approval, check_steps(tagged).reason)
+        self._approve(parts[0])
         self._context.begin_execution()
         if any((each or {}).get("needs_scaffolder") for each in told.values()):
-            scaffold = self._ask("scaffolder", {**told, **advice}, acts=True).answer("scaffold_v1")
+            plan = now.plan if len(parts) == 1 else select_steps(now.plan, parts[0].steps)
+            scaffold = self._ask("scaffolder", {**told, **advice, "plan": plan}, acts=True).answer("scaffold_v1")
             self._context.note(SCAFFOLD, {"scaffold": scaffold})
 
-    def _approve(self, plan: Object) -> None:
-        """Ask a person about a plan with tagged steps; raises `Failed` unless the person approves."""
-        decision = check_policy(self._context.read())
+    def _approve(self, part: PlanPart, report: Object | None = None) -> None:
+        """Ask a person about the tagged steps of *part*, if it has any; raises `Failed` unless the person approves.
+
+        The person sees the *report* of the work before.
+        """
+        decision = check_steps(part.asked)
         if decision.verdict == "ALLOW":
             return
         subject = {
             "step": "plan",
             "description": f"Do the work of the plan: {decision.reason}.",
             "tags": sorted({tag for tags in decision.steps.values() for tag in tags}),
-            "args": {"steps": [step for step in plan["steps"] if step["id"] in decision.steps]},
+            "args": {"steps": part.asked, **({"report": report} if report else {})},
         }
         ask_person(self._run, self._approval, subject, decision.reason)
-        for gate in _find_gates(plan):
+        self._context.note(APPROVED, {"steps": list(decision.steps)})
+        for gate in part.gates:
             self._context.note(NOTE, {"step": gate, "state": State.COMPLETED.value})
 
     def _work(self) -> None:
+        """Let the worker do the parts that are approved, then ask a person before each further one.
+
+        A part that the report does not cover ends the work, so that no person is asked too early.
+        """
         now = self._context.read()
-        gates = _find_gates(now.plan)
-        told = {"directive": now.clarification, "plan": _leave_out_steps(now.plan, gates)}
+        plan: Object = now.plan or {}
+        parts = split_plan(plan)
+        count = _count_open(parts, now)
+        steps = [step for part in parts[:count] for step in part.steps]
+        gates = [gate for part in parts[:count] for gate in part.gates]
+        report: dict[str, Any] = {}
+        if steps or count == len(parts):
+            report = self._work_on(plan, steps, self._read_feedback(now, gates))
+        for part in parts[count:]:
+            if report and check_coverage(select_steps(plan, steps), report):
+                break
+            self._pause(report)
+            self._approve(part, report)
+            steps, gates = [*steps, *part.steps], [*gates, *part.gates]
+            if part.steps or (not report and part is parts[-1]):
+                before = {"report": report} if report else {}
+                report = merge_reports(report, self._work_on(plan, part.steps, before))
+        self._context.verify({**report, "steps_completed": [*gates, *report["steps_completed"]]})
+
+    def _work_on(self, plan: Object, steps: Sequence[Object], more: Object) -> dict[str, Any]:
+        """Hand *steps* over to the worker, and return its report about them."""
+        now = self._context.read()
+        told = {"directive": now.clarification, "plan": select_steps(plan, steps)}
         for entry in now.log:
             if entry.event_type in (ADVICE, SCAFFOLD):
                 told |= entry.data
+        names = {step["id"] for step in steps}
+        others = [step["id"] for step in plan["steps"] if step["id"] not in names]
+        worker = self._ask("worker", {**told, **more}, acts=True)
+        return worker.answer("worker_report_v1", check=lambda made: _check_others(others, made))
+
+    def _pause(self, report: Object) -> None:
+        """Note what is done before a person is asked about the next part."""
+        if report:
+            self._context.note(PART, {"report": report})
+        for step in report.get("steps_completed", ()):
+            self._context.note(NOTE, {"step": step, "state": State.COMPLETED.value})
+
+    def _read_feedback(self, now: RunState, gates: Sequence[str]) -> dict[str, Any]:
+        """Return what a worker is told who works again: its report, without *gates*, and the feedback."""
         failed = [entry.data for entry in now.log if entry.event_type == FAILED]
-        if failed:
-            completed = [name for name in now.report["steps_completed"] if name not in gates]
-            told |= {"report": {**now.report, "steps_completed": completed}, "feedback": failed[-1]["feedback"]}
-        worker = self._ask("worker", told, acts=True)
-        report = worker.answer("worker_report_v1", check=lambda made: _check_gates(gates, made))
-        self._context.verify({**report, "steps_completed": [*gates, *report["steps_completed"]]})
+        if not failed or now.report is None:
+            return {}
+        completed = [name for name in now.report["steps_completed"] if name not in gates]
+        return {"report": {**now.report, "steps_completed": completed}, "feedback": failed[-1]["feedback"]}
 
     def _verify(self) -> None:
         now = self._context.read()
         told = {"directive": now.clarification, "plan": now.plan, "report": now.report}
-        missing = "; ".join(finding.message for finding in check_coverage(now.plan, now.report))
+        missing = "; ".join(finding.message for finding in _find_missing(now.plan or {}, now))
         if missing:  # no reviewer can pass it
             feedback = f"{missing}; the report says: {now.report['output']}" if now.report else missing
             review = {"verdict": "fail", "feedback": feedback, "schema_version": "v1"}
@@ -228,24 +280,23 @@ class Loop:
         return {"advice": self._ask("advisor", told).answer("advice_v1")}
 
 
-def _find_gates(plan: Object) -> list[str]:
-    """Return the ids of the steps that only wait for a person."""
-    return [step["id"] for step in plan["steps"] if is_approval(step)]
+def _count_open(parts: Sequence[PlanPart], now: RunState) -> int:
+    """Return how many parts of the plan may be worked on: those that no person is asked about, or has approved."""
+    approved = sum(1 for entry in now.log if entry.event_type == APPROVED)
+    return approved if parts[0].asked else approved + 1
 
 
-def _leave_out_steps(plan: Object, names: Sequence[str]) -> Object:
-    """Return *plan* without the steps *names*, on which no other step depends then."""
-    if not names:
-        return plan
-    steps = [
-        {**step, "depends_on": [each for each in step.get("depends_on", ()) if each not in names]}
-        for step in plan["steps"]
-        if step["id"] not in names
-    ]
-    return {**plan, "steps": steps}
+def _find_missing(plan: Object, now: RunState) -> Sequence[Finding]:
+    """Return what the report lacks: of the parts that were begun, or else of the whole plan."""
+    parts, report = split_plan(plan), now.report or {}
+    begun = {each["id"] for part in parts[: _count_open(parts, now)] for each in (*part.asked, *part.steps)}
+    steps = [step for step in plan["steps"] if step["id"] in begun]
+    return check_coverage(select_steps(plan, steps), report) or check_coverage(plan, report)
 
 
-def _check_gates(gates: Sequence[str], report: Object) -> str:
-    """Return what is wrong with a report that names steps which only a person completes."""
-    own = [name for name in gates if name in report["steps_completed"]]
-    return f"steps_completed has {quote_names(own)}, which only a person completes; leave it out" if own else ""
+def _check_others(others: Sequence[str], report: Object) -> str:
+    """Return what is wrong with a report that names steps which are not part of the work."""
+    own = [name for name in others if name in report["steps_completed"]]
+    if not own:
+        return ""
+    return f"steps_completed has {quote_names(own)}, which the plan that you got does not have; leave it out"

@@ -25,13 +25,27 @@ def ask_person(run: Run, approval: str | None, subject: Object, why: str) -> Non
     *why* says why a person must decide. Raises `Failed`: `APPROVAL_MISSING` if no ability can ask, ``NEEDS_HUMAN``
     without an answer in a run that cannot be suspended, ``APPROVAL_REFUSED`` if the person refuses.
     """
-    tags = next((ability.tags for ability in run.abilities() if ability.id == approval), frozenset())
-    call_approval(run, approval, AbilityFacts(tags=tags), subject, why)
+    call_approval(run, approval, _find_facts(run, approval), subject, why)
+
+
+def require_approval(run: Run, approval: str | None, why: str) -> None:
+    """Raise `Failed` (`APPROVAL_MISSING`) if no ability can ask a person, before anything is done; see `ask_person`."""
+    _check(approval, _find_facts(run, approval), why)
 
 
 def call_approval(run: Run, approval: str | None, facts: AbilityFacts | None, subject: Object, why: str) -> None:
     """Act like `ask_person`, with the *facts* about the ability, which are ``None`` if it is not in scope."""
+    run.call(_check(approval, facts, why), subject)
+
+
+def _find_facts(run: Run, approval: str | None) -> AbilityFacts:
+    tags = next((ability.tags for ability in run.abilities() if ability.id == approval), frozenset())
+    return AbilityFacts(tags=tags)
+
+
+def _check(approval: str | None, facts: AbilityFacts | None, why: str) -> str:
+    """Return the ability that asks a person, or raise `Failed` if it cannot."""
     if approval is None or facts is None or APPROVAL_GATE not in facts.tags:
         more = f"name one with the tag {APPROVAL_GATE}, in scope, in the setting approval of the flow"
         raise Failed(APPROVAL_MISSING, f"{why}, and no ability asks a person about it; {more}")
-    run.call(approval, subject)
+    return approval

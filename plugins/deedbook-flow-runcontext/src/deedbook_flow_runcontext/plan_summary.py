@@ -1,5 +1,6 @@
 """What the plan of a context means: skills, tools, groups, and whether a person must approve it; pure."""
 
+from collections.abc import Iterable
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
@@ -48,7 +49,12 @@ def check_policy(context: PlannedState) -> PolicyDecision:
 
     Raises `Failed` (``NOT_AVAILABLE``) if the context has no plan.
     """
-    tagged = {step["id"]: [tag for tag in TAGS if tag in step.get("tags", ())] for step in _read_plan(context)["steps"]}
+    return check_steps(_read_plan(context)["steps"])
+
+
+def check_steps(steps: Iterable[Object]) -> PolicyDecision:
+    """Return REQUIRE_REVIEW if one of *steps* is tagged destructive, irreversible or approval-gate."""
+    tagged = {step["id"]: [tag for tag in TAGS if tag in step.get("tags", ())] for step in steps}
     found = {name: tags for name, tags in tagged.items() if tags}
     if not found:
         return PolicyDecision("ALLOW")

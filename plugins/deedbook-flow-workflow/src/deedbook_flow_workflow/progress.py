@@ -19,7 +19,7 @@ class CycleProgress:
         self._passes: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
-        """Tell what *event* says about a cycle, if it does."""
+        """Show what *event* says about a cycle, if it says anything."""
         said: Any = event.payload
         match event.type:
             case "workflow.started":

@@ -92,7 +92,7 @@ class Guides(FeatureSection):
             for name, guide in self.sections.items()
         }
 
-    def triggered(self) -> Iterator[str]:
+    def trigger_names(self) -> Iterator[str]:
         """Yield the names that sections lend their triggers to."""
         for guide in self.sections.values():
             if guide.lends and guide.triggers:

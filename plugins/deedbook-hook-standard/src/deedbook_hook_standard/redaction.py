@@ -1,4 +1,4 @@
-"""Card numbers leave the prompt before anyone reads or records it."""
+"""Removes card numbers from a prompt before it is read or recorded."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def redact(text: str) -> str:
 
 
 def passes_luhn(digits: str) -> bool:
-    """Say whether the last of *digits* is the check digit of the others (ISO/IEC 7812-1, annex B)."""
+    """Return whether the last of *digits* is the check digit of the others (ISO/IEC 7812-1, annex B)."""
     values = [int(digit) for digit in reversed(digits)]
     return (sum(values[::2]) + sum(2 * value - 9 * (value > 4) for value in values[1::2])) % 10 == 0
 
@@ -71,7 +71,7 @@ def _whole(chain: re.Match[str]) -> str:
 
 
 def _is_card(chain: str) -> bool:
-    """Say whether *chain* as a whole has separators and 13 to 19 digits that pass Luhn."""
+    """Return whether *chain* as a whole has separators and 13 to 19 digits that pass Luhn."""
     digits = "".join(group[0] for group in _GROUPS(chain))
     return len(digits) < len(chain) and SHORTEST <= len(digits) <= LONGEST and passes_luhn(digits)
 

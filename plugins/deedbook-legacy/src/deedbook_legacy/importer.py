@@ -52,13 +52,13 @@ def keep(state: Folder, old: OldFile) -> None:
 def _payload(found: ImportedLedger, place: str) -> bytes:
     """Return the payload of ``ledger.imported``; raises `LedgerError` (``IMPORT_REFUSED``) if it cannot be one."""
     try:
-        return encode_payload(told(found))
+        return encode_payload(imported_payload(found))
     except IntakeError:
         why = f"it holds {len(found.sessions)} sessions, too many for one event; divide the file"
         raise LedgerError(fault("IMPORT_REFUSED", why, place=place)) from None
 
 
-def told(found: ImportedLedger) -> Object:
+def imported_payload(found: ImportedLedger) -> Object:
     """Return what ``ledger.imported`` says of it."""
     sessions = [
         {

@@ -52,7 +52,7 @@ class Checkpoints:
         self._get_keeper(kernel).end(session.ledger)
 
     @featureimpl
-    def recovered(self, kernel: "Kernel") -> None:
+    def sessions_recovered(self, kernel: "Kernel") -> None:
         """Cover the sessions that were ended for dead processes."""
         self._get_keeper(kernel).cover_others(None)
 

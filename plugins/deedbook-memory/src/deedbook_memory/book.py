@@ -153,7 +153,7 @@ class MemoryBook:
         except LedgerError:
             return False
         stands = (line.session_id, line.seq, line.envelope_hash)
-        return raw.endswith(b"\n") and (line.sound or line.excised) and stands == found.place[:3]
+        return raw.endswith(b"\n") and (line.sound or line.is_excised) and stands == found.place[:3]
 
 
 def describe_change(content: Any) -> dict[str, Any]:

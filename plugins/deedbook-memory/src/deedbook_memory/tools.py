@@ -170,9 +170,11 @@ def _open_gate(ctx: WorkspaceCall) -> MemoryGate:
     book, document = MemoryBook(ctx.state, saves=True), ctx.charter.document
     try:
         if book.stored.state == "old":
-            take_over(ctx.own, book, book.stored.raw, (document.get("persona") or {}).get("id"), moved=True)
+            take_over(
+                ctx.workspace_ledger, book, book.stored.raw, (document.get("persona") or {}).get("id"), moved=True
+            )
             book.rebuild()
-        return MemoryGate(ctx.own, book, document, ctx.charter.digest)
+        return MemoryGate(ctx.workspace_ledger, book, document, ctx.charter.digest)
     except BaseException:
         book.close()
         raise

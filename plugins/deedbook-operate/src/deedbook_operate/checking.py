@@ -180,7 +180,7 @@ class CheckedCall:
         try:
             self._fd = self._document.acquire(shared=True)
         except (DeedbookError, OSError) as problem:
-            raise _prevented(self._document, str(problem)) from None
+            raise _prevention_error(self._document, str(problem)) from None
         try:
             self._check()
         except BaseException:
@@ -194,7 +194,7 @@ class CheckedCall:
         try:
             freezes = self._document.read().freezes
         except FreezeInvalid as problem:
-            raise _prevented(self._document, str(problem)) from None
+            raise _prevention_error(self._document, str(problem)) from None
         if freezes:
             who = self._caller.principal
             for each in freezes:
@@ -207,6 +207,6 @@ def describe_denial(freeze: Freeze) -> str:
     return f"{freeze}. Nothing runs until a person lifts it: deedbook thaw {freeze.id}"
 
 
-def _prevented(document: FreezeDocument, why: str) -> CallPrevented:
+def _prevention_error(document: FreezeDocument, why: str) -> CallPrevented:
     told = f"every call is denied, because the record of freezes ({document.place}) is not sound: {why}"
     return CallPrevented(FROZEN, f"{told}. A person looks at it with `deedbook freeze`, and lifts it: deedbook thaw")

@@ -145,7 +145,7 @@ def _check_signature(text: str, by: Any, keys: Mapping[str, str]) -> None:
     if type(by) is not str or by not in keys:
         raise FreezeInvalid(f"{by!r} is no approver with a key; one of {', '.join(sorted(keys))} must sign it")
     try:
-        signed = Note.parse(text).signed_by(VerifierKey.parse(keys[by]))
+        signed = Note.parse(text).is_signed_by(VerifierKey.parse(keys[by]))
     except SignatureError as problem:
         raise FreezeInvalid(f"its signature cannot be read: {problem}") from None
     if not signed:

@@ -88,7 +88,7 @@ class Freezer:
         try:
             found = self.document.read()
         except FreezeInvalid as problem:
-            return FreezeStatus(self._recorded(), str(problem))
+            return FreezeStatus(self._recorded_freezes(), str(problem))
         return FreezeStatus(found.freezes, unrecorded=found.number > self.document.recorded.number)
 
     def freeze(self, agent: str, ability: str, reason: str, who: str | None, *, partial: bool) -> FreezeReport:
@@ -115,7 +115,7 @@ class Freezer:
             statement = state.encode(key)
             self._write(statement)
             self._drain()
-            running = [call for each in read_open_sessions(self.state) for call in each.running(freeze)]
+            running = [call for each in read_open_sessions(self.state) for call in each.running_calls(freeze)]
             ended = self._end_waiting(freeze)
             found = FreezeReport(freeze, running, ended, not_covered)
             told = {"running": running, "ended": ended, "not_covered": not_covered}
@@ -191,9 +191,9 @@ class Freezer:
             return self.document.read()
         except FreezeInvalid:
             number = self.document.recorded.number
-            return FreezeState(self.ledger.session_id, number, tuple(self._recorded()))
+            return FreezeState(self.ledger.session_id, number, tuple(self._recorded_freezes()))
 
-    def _recorded(self) -> list[Freeze]:
+    def _recorded_freezes(self) -> list[Freeze]:
         try:
             return [Freeze.parse(row) for row in self.document.recorded.newest.get("freezes", ())]
         except FreezeInvalid:  # sealed, or excised

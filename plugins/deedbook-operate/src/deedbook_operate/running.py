@@ -32,7 +32,7 @@ class OpenSession:
     principals: tuple[str | None, ...]
     events: Sequence[Event]
 
-    def running(self, freeze: Freeze) -> Iterator[dict[str, str]]:
+    def running_calls(self, freeze: Freeze) -> Iterator[dict[str, str]]:
         """Yield its calls with an intent and no outcome that *freeze* covers."""
         for intent in intents_without_outcome(self.events):
             name = intent.payload.get(NAMED_BY[intent.type.partition(".")[0]])

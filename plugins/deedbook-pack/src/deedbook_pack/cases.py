@@ -43,7 +43,7 @@ class TestResult:
         return len(self.policies) + len(self.hooks)
 
     @property
-    def failed(self) -> int:
+    def failure_count(self) -> int:
         """How many cases failed."""
         return sum(bool(each.problem) for each in self.policies) + sum(bool(each.problem) for each in self.hooks)
 

@@ -18,7 +18,7 @@ PRINCIPAL: Final = "principal"
 ACTOR: Final = "actor"
 WORKSPACE: Final = "workspace"
 SPANS: Final = (SESSION, PRINCIPAL, ACTOR, WORKSPACE)
-"""What one account is kept for: a session, the person or client who is accountable, who acts, or everybody."""
+"""What one account is kept for: a session, the person or client who is accountable, who acts, or all together."""
 PERIODS: Final[Mapping[str, int]] = {"hour": 13, "day": 10, "month": 7}
 """The periods in UTC, and how many characters of a time they have in common."""
 ALL: Final = "**"
@@ -163,10 +163,15 @@ class Terms:
 
     def _price(self, ability: str, read: int, written: int | None) -> int | None:
         fitting = (each for glob, each in self.prices.items() if compile_glob(glob)(ability))
-        price: Mapping[str, float] | None = next(fitting, None)
+        price: Mapping[str, float | None] | None = next(fitting, None)
         if price is None or written is None:
             return None
-        return ceil((read * price["input_per_million"] + written * price["output_per_million"]) * 1000)
+        cost = 0.0
+        for tokens, each in ((read, price["input_per_million"]), (written, price["output_per_million"])):
+            if tokens and each is None:
+                return None
+            cost += tokens * (each or 0)
+        return ceil(cost * 1000)
 
     def _limits(self, globs: Iterable[str]) -> Iterable[tuple[str, float, tuple[str, ...], int]]:
         """Yield each limit that concerns a call of *globs*: its name, the limit, its members, and their unit."""
@@ -190,7 +195,8 @@ _NO_OUTPUT: Final = "the request has no max_tokens, and the policy no assume.out
 _UNKNOWN: Final[Mapping[str, str]] = {
     "output_tokens": _NO_OUTPUT,
     "tokens": _NO_OUTPUT,
-    "cost_usd": "the price of this call is not known: prices names no price of its model, or the request no max_tokens",
+    "cost_usd": "the price of this call is not known: prices names no price of its model, or null, or the request no "
+    "max_tokens",
     "seconds": "the policy has no assume.seconds, so that nothing can be reserved",
 }
 

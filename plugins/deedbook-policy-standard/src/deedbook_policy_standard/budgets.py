@@ -29,6 +29,26 @@ _NEEDED: Final = (("cost_usd", "prices", ""), ("seconds", "assume", "seconds"))
 _COUNT: Final[Object] = {"type": "integer", "minimum": 0}
 _GLOB: Final = r"^([^*]*\*{1,2}){0,4}[^*]*$"  # few stars, so that no name is tried in many ways
 
+_DOLLARS: Final[Object] = {"type": ["number", "null"], "minimum": 0}
+PRICE: Final[Object] = {
+    "description": "US dollars for a million tokens; null for a price that is not known",
+    "type": "object",
+    "required": ["input_per_million", "output_per_million"],
+    "properties": {
+        "input_per_million": _DOLLARS,
+        "cached_input_per_million": {**_DOLLARS, "description": "Not used: how much is cached is known afterwards"},
+        "output_per_million": _DOLLARS,
+        "date": {
+            "description": "When the prices were read",
+            "type": "string",
+            "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
+        },
+        "source": {"description": "Where the prices were read, such as an address", "type": "string", "minLength": 1},
+    },
+    "additionalProperties": False,
+}
+"""The prices of one model, in the form that they have in a profile (``prices:``) and in a file of `prices_v2`."""
+
 SETTINGS: Final[Object] = {
     "description": "What may be used; a call for which too little is left is denied, or asked about",
     "type": "object",
@@ -63,7 +83,7 @@ SETTINGS: Final[Object] = {
         "then": {"description": "What happens at a limit; deny if left out", "enum": ["ask", "deny"]},
         "per": {
             "description": "What has an account of its own; session if left out. principal: the person or client who "
-            "is accountable, actor: who acts, such as agent:worker, workspace: everybody together",
+            "is accountable, actor: who acts, such as agent:worker, workspace: all principals together",
             "enum": list(SPANS),
         },
         "account": {
@@ -73,18 +93,10 @@ SETTINGS: Final[Object] = {
         },
         "every": {"description": "The period in UTC after which an account begins anew", "enum": list(PERIODS)},
         "prices": {
-            "description": "US dollars for a million tokens, by globs over model abilities; the first that fits counts",
+            "description": "Prices by globs over model abilities, as in prices: of a model; the first that fits counts",
             "type": "object",
             "propertyNames": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": _GLOB},
-            "additionalProperties": {
-                "type": "object",
-                "required": ["input_per_million", "output_per_million"],
-                "properties": {
-                    "input_per_million": {"type": "number", "minimum": 0},
-                    "output_per_million": {"type": "number", "minimum": 0},
-                },
-                "additionalProperties": False,
-            },
+            "additionalProperties": PRICE,
         },
         "assume": {
             "description": "What a call counts for until it is over, where it does not say so itself",

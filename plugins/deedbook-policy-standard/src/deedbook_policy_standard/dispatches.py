@@ -84,7 +84,7 @@ class RolePermissions(SubjectPolicy):
         refused = [path for path in wanted if row is None or not row.covers(path)]
         if not refused:
             return decision
-        where = "it has no row in personas" if row is None else f"it may write to {row.described}"
+        where = "it has no row in personas" if row is None else f"it may write to {row.description}"
         return Decision("deny", f"{case.value['persona']} wants to write to {refused[0]}; {where}", None,
                         {} if row is None else {"rule": row.place})  # fmt: skip
 

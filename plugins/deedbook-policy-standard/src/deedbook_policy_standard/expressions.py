@@ -85,15 +85,15 @@ class Expression:
     _eval: Any
     _error: Any
 
-    def holds(self, sight: "Sight") -> bool:
-        """Say whether the condition holds for the subject that *sight* was made of; raises `Unclear`."""
+    def holds(self, view: "View") -> bool:
+        """Return whether the condition holds for the subject that *view* was made of; raises `Unclear`."""
         if self.direct is not None:
-            answer = self.direct(sight.value)
+            answer = self.direct(view.value)
             if answer is not None:
                 return answer
-        if self.room is not None and sight.units(self.paths, self.room) > self.room:
+        if self.room is not None and view.units(self.paths, self.room) > self.room:
             raise Unclear(f"it sees more than {self.room} elements and characters, which is too much work for it")
-        activation = sight.activation
+        activation = view.activation
         try:
             value = self._eval(activation)
             found = value.value()
@@ -105,8 +105,8 @@ class Expression:
         raise Unclear(_short(str(found) if kind == self._error else f"it is of type {kind.name().lower()}"))
 
 
-class Sight:
-    """A subject as the expressions of a language see it: made once, and asked by all of them.
+class View:
+    """The values of a subject that the expressions of a language read; one is made for all expressions.
 
     What the engine sees is made when an expression first needs the engine.
     """
@@ -148,7 +148,7 @@ class Sight:
 class Language:
     """An engine, the variables that expressions may name, and what the expressions compiled by it look at.
 
-    One `Sight` is made of a call, or of another subject that *readers* read, and serves all expressions: making it
+    One `View` is made of a call, or of another subject that *readers* read, and serves all expressions: making it
     costs ten times what asking does. *objects* names the variables that are always objects.
     """
 
@@ -203,9 +203,9 @@ class Language:
                    and path[place + 1 :] != (syntax.NUMBER,)}  # fmt: skip
         return tuple(path for path in found if path[-1] != syntax.NUMBER or path[:-1] not in counted)
 
-    def sight(self, subject: Any) -> Sight:
+    def view(self, subject: Any) -> View:
         """Return a call, or what else the language reads, as its expressions see it."""
-        return Sight(self, subject)
+        return View(self, subject)
 
     def used_values(self, value_of: Callable[[str], Any]) -> dict[str, Any]:
         """Return the variables that the expressions use; of the arguments only those that they name."""
@@ -223,7 +223,7 @@ class Language:
             raise Unclear(_short(str(problem))) from None
 
 
-def nested(facts: Object) -> dict[str, Any]:
+def nest_facts(facts: Object) -> dict[str, Any]:
     """Return facts as expressions see them: ``session.calls`` is ``{session: {calls}}``."""
     made: dict[str, Any] = {}
     for name, value in facts.items():
@@ -257,7 +257,7 @@ CALL: Final[Readers] = {
     "principal": read_principal,
     "role": lambda call: call.role,
     "skill": lambda call: call.skill,
-    "facts": lambda call: nested(call.facts),
+    "facts": lambda call: nest_facts(call.facts),
 }
 """What a condition about a call may speak of."""
 

@@ -117,7 +117,7 @@ class Budgets:
         return lambda allowed: self._reserve(kernel.ledger, terms, allowed)
 
     @featureimpl
-    def recovered(self, kernel: Any) -> None:
+    def sessions_recovered(self, kernel: Any) -> None:
         """Settle the reservations of dead processes, as far as their sessions tell what became of the calls."""
         terms = _find_terms(kernel)
         if terms:
@@ -172,9 +172,9 @@ class Budgets:
         def settle(outcome: Any) -> None:
             finals = {share.account: _final(share, call, outcome, begun) for share in shares}
             if any(finals[share.account] != share.estimate.reserved for share in shares):
-                ledger.append(lambda: [] if (call.session, allowed.span) in balances.late else settled(finals))
+                ledger.append(lambda: [] if (call.session, allowed.span) in balances.late else settle_rows(finals))
 
-        def settled(finals: Mapping[AccountId, Amounts]) -> list[Entry]:
+        def settle_rows(finals: Mapping[AccountId, Amounts]) -> list[Entry]:
             reserved = {share.account: share.estimate.reserved for share in shares}
             rows = [_row(balances, account, final, reserved[account]) for account, final in finals.items()]
             return [_entry(ledger, SETTLED, allowed, rows)]

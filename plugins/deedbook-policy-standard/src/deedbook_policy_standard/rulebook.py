@@ -97,7 +97,7 @@ def _facts(target: PolicyTarget) -> AbilityFacts:
 
 
 def _looks_at_arguments(body: Object) -> bool:
-    """Say whether a rule looks at arguments: by a condition, or in its match."""
+    """Return whether a rule looks at arguments: by a condition, or in its match."""
     return any("when" in rule or _pointers(rule) for rule in body["rules"])
 
 
@@ -125,7 +125,7 @@ def _never(body: Object, index: int, rule: Rule, args: list[Sequence[Object]]) -
 
 
 def _wants_absent(rule: Object, pointer: str) -> bool:
-    """Say whether the argument at *pointer* is wanted absent."""
+    """Return whether the argument at *pointer* is wanted absent."""
     wanted = _pointers(rule)[pointer]
     return isinstance(wanted, dict) and wanted.get("present") is False
 

@@ -55,7 +55,7 @@ SETTINGS: Final[Object] = {
                     },
                     "then": {"description": "What happens to a call that matches", "enum": _OUTCOMES},
                     "reason": {
-                        "description": "Why, for whoever is told of the decision",
+                        "description": "The reason, recorded and shown with the decision",
                         "type": "string",
                         "minLength": 1,
                         "maxLength": 500,
@@ -165,16 +165,16 @@ class RuleSet:
 
     def _weigh(self, plan: Plan, call: Call) -> Decision:
         """Decide with conditions; the call is made visible to them once, at the first that is asked."""
-        sight = None
+        view = None
         for step in plan.steps:
             if step.test is not None and not step.test(call):
                 continue
             if step.when is None:
                 return step.decision
             try:
-                if sight is None:
-                    sight = self._language.sight(call)  # type: ignore[union-attr] # where a condition is, so is it
-                if step.when.holds(sight):
+                if view is None:
+                    view = self._language.view(call)  # type: ignore[union-attr] # where a condition is, so is it
+                if step.when.holds(view):
                     return step.decision
             except Unclear as why:
                 return unclear_denial(step.decision, why)

@@ -11,19 +11,16 @@ signal does.
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
 from deedbook.contract import Object
 
-from .expressions import Expression, Flaw, Invalid, Language, NoEngine, Sight, Unclear
+from .expressions import Expression, Flaw, Invalid, Language, NoEngine, Unclear, View
 from .vocabulary import signal_flaws
 
 __all__ = ["Flaw", "Invalid", "NoEngine", "Signal", "SignalLanguage", "Unclear", "View", "compile_signal"]
-
-View: TypeAlias = Sight
-"""Values as the signals of one language see them."""
 
 
 class SignalLanguage:
@@ -44,7 +41,7 @@ class SignalLanguage:
 
     def view(self, values: Mapping[str, Any]) -> View:
         """Return *values* for the signals of this language."""
-        return self._language.sight({name: values.get(name) for name in self._variables})
+        return self._language.view({name: values.get(name) for name in self._variables})
 
 
 @attrs.frozen(eq=False)

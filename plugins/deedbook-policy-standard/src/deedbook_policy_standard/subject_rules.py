@@ -29,7 +29,7 @@ from deedbook.contract import (
 from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.policy.conditions import SCALAR, as_list
 
-from .expressions import LONGEST, Expression, Language, Readers, Unclear, nested, read_principal
+from .expressions import LONGEST, Expression, Language, Readers, Unclear, nest_facts, read_principal
 from .ruleset import READS_SCHEMA, default_decision, read_named_facts, unclear_denial
 
 OUTCOMES: Final = ("deny", "advisory", "allow")
@@ -121,7 +121,7 @@ class SubjectPolicy:
     def decide(self, case: SubjectCase) -> Decision:
         """Return the decision of the strictest rule that holds, else the default."""
         waiting = self._find_fitting(self.read(case) if self.is_computed else case.value)
-        sight = None
+        view = None
         while waiting:
             lowest = waiting & -waiting
             waiting ^= lowest
@@ -129,9 +129,9 @@ class SubjectPolicy:
             if rule.when is None:
                 return rule.decision
             try:
-                if sight is None:
-                    sight = self._language.sight(case)  # type: ignore[union-attr] # where a condition is, so is it
-                if rule.when.holds(sight):
+                if view is None:
+                    view = self._language.view(case)  # type: ignore[union-attr] # where a condition is, so is it
+                if rule.when.holds(view):
                     return rule.decision
             except Unclear as why:
                 return self.unclear(rule, why)
@@ -266,6 +266,6 @@ _CONTEXT: Final[Mapping[str, Callable[[SubjectCase], Any]]] = {
     "skill": lambda case: case.skill,
     "mode": lambda case: case.mode,
     "now": lambda case: case.now,
-    "facts": lambda case: nested(case.facts),
+    "facts": lambda case: nest_facts(case.facts),
 }
 """What conditions see besides the subject and the thresholds."""

@@ -18,7 +18,7 @@ from deedbook.policy.kinds import KINDS
 from deedbook.policy.match import EFFECTS
 
 from .cost import added_element, is_loop
-from .expressions import Expression, Flaw, nested
+from .expressions import Expression, Flaw, nest_facts
 from .syntax import Node, place_of_member
 
 Part: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -78,7 +78,7 @@ def signal_flaws(expression: Expression, variables: Mapping[str, Object]) -> Ite
 
 def facts_schema(names: Iterable[str]) -> Object:
     """Return the JSON Schema of the variable ``facts``, if it holds the facts of these *names*."""
-    return {"type": "object", "properties": _as_schemas(nested({name: FACTS.get(name, {}) for name in names}))}
+    return {"type": "object", "properties": _as_schemas(nest_facts({name: FACTS.get(name, {}) for name in names}))}
 
 
 def _find_flaws(expression: Expression, views: Mapping[str, View]) -> Iterator[Flaw]:
@@ -91,7 +91,7 @@ def _find_flaws(expression: Expression, views: Mapping[str, View]) -> Iterator[F
 
 
 def unknown_argument(pointer: str, args: Sequence[Sequence[Object]]) -> str | None:
-    """Say why no call has an argument at *pointer*, the JSON pointer of a match; ``None`` where one may.
+    """Return why no call has an argument at *pointer*, the JSON pointer of a match; ``None`` where one may.
 
     *args* has for every ability the JSON Schemas that its arguments fit, all of them, as for `flaws`. An ability cannot
     have the argument if one of its schemas closes its properties, and the first step of *pointer* is none of them.
@@ -105,7 +105,7 @@ def unknown_argument(pointer: str, args: Sequence[Sequence[Object]]) -> str | No
 
 
 def _refuses(schema: Any, name: str, root: Any, seen: tuple[int, ...]) -> bool:
-    """Say whether no object with the member *name* fits *schema*, as far as that can be told without trying."""
+    """Return whether no object with the member *name* fits *schema*, as far as that can be told without trying."""
     if not isinstance(schema, Mapping) or id(schema) in seen:
         return schema is False
     listed = name in schema.get("properties", {}) or any(

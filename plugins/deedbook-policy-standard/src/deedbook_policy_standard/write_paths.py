@@ -45,7 +45,7 @@ class PersonaRow:
         return cls(name, tuple(writes), place or f"personas: {name}", is_under, glob_test(globs))
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """The folders and globs as text."""
         return ", ".join(self.writes) or "no path"
 
@@ -53,12 +53,12 @@ class PersonaRow:
         """Return why the persona may not make *call*; empty if it may."""
         paths = [path for pointer in call.paths for path in as_list(lookup(pointer)(call.args)) if path is not ABSENT]
         if not paths:
-            return f"{call.skill} may write to {self.described}, and {call.ability} says by no path where it writes"
+            return f"{call.skill} may write to {self.description}, and {call.ability} says by no path where it writes"
         outside = [path for path in paths if not self._allows(path)]
         if not outside:
             return ""
         shown = outside[0] if isinstance(outside[0], str) else type(outside[0]).__name__
-        return f"{call.skill} may write to {self.described}, and not to {shown[:_SHOWN]!r}"
+        return f"{call.skill} may write to {self.description}, and not to {shown[:_SHOWN]!r}"
 
     def covers(self, wanted: str) -> bool:
         """Return whether every path of a folder or glob is where the persona may write."""

@@ -69,7 +69,7 @@ def _turns(request: Object, names: Names) -> list[dict[str, Any]]:
     for turn in turns:
         turn["content"].sort(key=lambda block: block["type"] != "tool_result")
     if not turns:
-        raise Trouble("the request has no message of a user, which the Messages API wants")
+        raise Trouble("the request has no message of a user, which the Messages API wants; add one")
     return turns
 
 

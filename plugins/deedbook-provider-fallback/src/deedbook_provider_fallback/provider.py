@@ -1,18 +1,17 @@
 """The provider ``fallback``: asks the models of other tiers, one after the other, until one answers."""
 
 import asyncio
-from contextlib import suppress
 from random import random
 from typing import Any, ClassVar, Final
 
 import attrs
-from circuitbreaker import CircuitBreaker
 
 from deedbook import Ctx, Failed, HandlerSpec, Host, Object
 
 from . import escalation
 from .breakers import Breakers
 from .escalation import Escalation
+from .skips import RECORDS, SKIPPED
 
 MOST_ATTEMPTS: Final = 10
 _LATE: Final = "TOOL_TIMEOUT"
@@ -94,11 +93,17 @@ class Fallback:
     another attempt, and then by the next model. Every other error ends the call, unless a rule of `escalate` names its
     code: a refused key, a refused request or a denial must not be hidden by another model's answer. Rules of `escalate`
     also choose a later model to begin with, or after an answer. The response counts no tokens; those of the attempts
-    count.
+    count. A model that a breaker leaves out is recorded as `SKIPPED`.
     """
 
     spec: ClassVar[HandlerSpec] = HandlerSpec(
-        settings=SETTINGS, effects="read", interruptible=True, files="none", tiers="/models", images=True
+        settings=SETTINGS,
+        effects="read",
+        interruptible=True,
+        files="none",
+        tiers="/models",
+        images=True,
+        records=RECORDS,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:
@@ -136,14 +141,16 @@ class Fallback:
         breaker = self._breakers.get(tier, self._plan.failures, self._plan.seconds)
         for attempt in range(self._plan.attempts):
             if breaker.opened:
-                course.skip(tier, breaker.open_remaining)
+                ctx.record(SKIPPED, {"model": f"model/{tier}", **breaker.describe()})
+                course.skip(tier, breaker.remaining)
                 break
+            ctx.load(f"model/{tier}")
             try:
                 response: Any = await ctx.acall(f"model/{tier}", request)
             except Failed as problem:
                 if not _can_mend(problem):
                     raise
-                _count(breaker, problem)
+                breaker.count(problem)
                 course.fail(tier, problem)
                 wait = self._plan.wait(attempt, problem)
                 if attempt + 1 == self._plan.attempts or wait > self._plan.longest_wait or wait >= ctx.remaining():
@@ -166,8 +173,8 @@ class Course:
 
     def skip(self, tier: str, seconds: float) -> None:
         """Note that *tier* is not asked for so many *seconds*."""
-        self.lines.append(f"{tier} failed too often and is not asked for {max(seconds, 0):.0f} s")
-        self.waits.append(max(seconds, 0))
+        self.lines.append(f"{tier} failed too often and is not asked for {seconds:.0f} s")
+        self.waits.append(seconds)
         self.retryable = True
 
     def fail(self, tier: str, problem: Failed) -> None:
@@ -192,9 +199,3 @@ class Course:
 def _can_mend(problem: Failed) -> bool:
     """Return whether asking again, or another model, can help."""
     return problem.code == _LATE or (problem.retryable and problem.code in _OF_MODELS)
-
-
-def _count(breaker: CircuitBreaker, problem: Failed) -> None:
-    """Let the breaker count a failure."""
-    with suppress(Failed), breaker:
-        raise problem

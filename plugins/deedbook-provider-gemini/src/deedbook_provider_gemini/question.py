@@ -81,7 +81,7 @@ def _contents(request: Object, names: Names) -> list[dict[str, Any]]:
         elif parts:
             turns.append({"role": role, "parts": parts})
     if not turns:
-        raise Trouble("the request has no message of a user, which the Gemini API wants")
+        raise Trouble("the request has no message of a user, which the Gemini API wants; add one")
     return turns
 
 

@@ -85,6 +85,8 @@ def read_trust() -> ssl.SSLContext:
 
 def read_json(raw: bytes, why: str) -> Json:
     """Return parsed JSON; what intake refuses is a `Trouble` that begins with *why*."""
+    if not raw:
+        raise Trouble(f"{why}: it is empty; expected a JSON object", again=True, code="INTAKE_REFUSED")
     try:
         found: Json = parse(raw)
     except IntakeError as problem:
@@ -170,11 +172,12 @@ def _check(response: httpx2.Response, exchange: Exchange, endpoint: Endpoint) ->
     exchange.status, exchange.answer_headers = response.status_code, response.headers
     coding = response.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
-        raise Trouble(f"the endpoint answers with {endpoint.words(coding)!r} encoding, which was not asked for")
+        why = f"the endpoint answers with {endpoint.words(coding)!r} encoding, which was not asked for"
+        raise Trouble(f"{why}; see what answers at base_url, such as a proxy")
     given = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if exchange.good and given != exchange.kind:
         why = f"the endpoint answers with {endpoint.words(given) or 'no content type'} instead of {exchange.kind}"
-        raise Trouble(f"{why}; see whether base_url is an address of this protocol, and stream: what it can do")
+        raise Trouble(f"{why}; see whether base_url is an address of this protocol, and whether it supports stream:")
 
 
 class _Tapped(httpx2.AsyncByteStream):
@@ -199,7 +202,7 @@ class _Tapped(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             held += len(chunk)
             if held > MAX_BYTES:
-                raise Trouble(f"the endpoint's answer is larger than {MAX_BYTES} bytes")
+                raise Trouble(f"the endpoint's answer is larger than {MAX_BYTES} bytes; lower max_output_tokens")
             over = False
             if exchange.good and exchange.take is not None:
                 over = exchange.take(chunk)

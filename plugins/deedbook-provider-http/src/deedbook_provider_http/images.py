@@ -83,12 +83,14 @@ class _Loader:
             why = problem.strerror if isinstance(problem, OSError) else problem
             raise Trouble(f"the image {path} cannot be read: {why}") from None
         if len(raw) > MAX_BYTES:
-            raise Trouble(f"the image {path} has more than {MAX_BYTES} bytes")
+            raise Trouble(f"the image {path} has more than {MAX_BYTES} bytes; give a smaller one")
         if sha256(raw).hexdigest() != part["sha256"]:
             raise Trouble(f"the image {path} has changed since it was given; give it again")
         if not _BEGINNINGS[part["media_type"]].match(raw):
-            raise Trouble(f"the image {path} is not {part['media_type']}")
+            raise Trouble(f"the image {path} is not {part['media_type']}; correct media_type, or give another image")
         self._loaded += len(raw)
         if self._loaded > MAX_ALL:
-            raise Trouble(f"the images of the request have more than {MAX_ALL} bytes together")
+            raise Trouble(
+                f"the images of the request have more than {MAX_ALL} bytes together; give fewer or smaller ones"
+            )
         return b64encode(raw).decode()

@@ -69,7 +69,7 @@ class HttpProvider(ABC):
         }
         named = [value["secret"] for value in settings.headers.values() if isinstance(value, Mapping)]
         named += [settings.key] if settings.key else []
-        self._marks = {host.secret(name).reveal(): f"[secret:{name}]" for name in named}
+        self._marks = {f"[secret:{name}]": host.secret(name) for name in named}
 
     def __call__(self, request: Object, ctx: Ctx) -> Awaitable[dict[str, Any]]:
         """Ask the model. The first call imports the libraries; the limit of the call begins after that."""
@@ -97,10 +97,19 @@ class HttpProvider(ABC):
         try:
             names = names_of(request)
             asked = self.question(load_images(request, self._host), names)
-            document = await self._document(request, asked, ctx)
-            return dict(_mask(self.answer(document, request, names), self._marks))
+            return dict(_mask(await self._ask_endpoint(request, asked, names, ctx), self._marks))
         except Trouble as trouble:
             problem = trouble.without(self._hidden())
+        raise problem
+
+    async def _ask_endpoint(self, request: Object, asked: Object, names: Names, ctx: CallContext) -> dict[str, Any]:
+        headers = self._sent(self._kind)
+        if ctx.remaining() <= 0:
+            raise Trouble("no time is left to ask the model; raise timeout_ms", again=True)
+        try:
+            return self.answer(await self._document(request, asked, headers, ctx), request, names)
+        except Trouble as trouble:
+            problem = trouble.at(self._settings.base_url)
         raise problem
 
     # --- what a vendor's protocol says --------------------------------------------------------------------------------
@@ -135,16 +144,12 @@ class HttpProvider(ABC):
 
     # --- the one request ----------------------------------------------------------------------------------------------
 
-    async def _document(self, request: Object, asked: Object, ctx: CallContext) -> Object:
-        if ctx.remaining() <= 0:
-            raise Trouble("no time is left to ask the model", again=True)
+    async def _document(self, request: Object, asked: Object, headers: Mapping[str, str], ctx: CallContext) -> Object:
         from .exchange import Exchange, read_json  # noqa: PLC0415 - the HTTP library takes long to import
 
         endpoint = self._endpoint(request)
         stream = _Watched(self, endpoint, ctx) if self._settings.stream else None
-        kind = KINDS[self.form] if stream else "application/json"
-        headers = self._sent(kind)
-        exchange = Exchange(headers, kind, stream.take if stream else None)
+        exchange = Exchange(headers, self._kind, stream.take if stream else None)
 
         async def send(client: "httpx2.AsyncClient", limit: "httpx2.Timeout") -> None:
             await self.send(asked, client, limit)
@@ -157,6 +162,11 @@ class HttpProvider(ABC):
             return stream.document()
         found = read_json(bytes(exchange.body), "the endpoint's answer is refused")
         return obj(found, "the answer is no JSON object")
+
+    @property
+    def _kind(self) -> str:
+        """The content type of an answer."""
+        return KINDS[self.form] if self._settings.stream else "application/json"
 
     def _endpoint(self, request: Object) -> Endpoint:
         return Endpoint(self._settings.base_url, request["model"], self._settings.key, self._hidden(), self.hint)
@@ -225,11 +235,11 @@ def vendor_sdk(module: str, extra: str) -> Any:
         raise Trouble(why) from None
 
 
-def _mask(value: Any, marks: Mapping[str, str]) -> Any:
-    """Return JSON in which texts that repeat a key of *marks* have its mark instead."""
+def _mask(value: Any, marks: Mapping[str, Secret]) -> Any:
+    """Return JSON in which texts that repeat a secret of *marks* have its mark instead."""
     if isinstance(value, str):
-        for secret, mark in marks.items():
-            value = value.replace(secret, mark)
+        for mark, secret in marks.items():
+            value = value.replace(secret.reveal(), mark)
     elif isinstance(value, list):
         return [_mask(item, marks) for item in value]
     elif isinstance(value, dict):
@@ -246,6 +256,7 @@ def _header(name: str | None, secret: Secret) -> str:
     value = secret.reveal()
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise Trouble(
-            f"the secret {name!r} holds a line end, a space at an end or another character that no header may"
+            f"the secret {name!r} holds a line end, a space at an end or another character that no header may; "
+            "correct its environment variable"
         )
     return value

@@ -1,19 +1,18 @@
 """The parts of a response (``completion_response_v2``, ``_v3``); whatever is unclear is a `Trouble`, never a guess."""
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from deedbook import IntakeError, Object, parse
 
 from .images import estimated_bytes
 from .names import Names
-from .trouble import Trouble
+from .trouble import MALFORMED, Trouble
 
 _FENCED: Final = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n[ \t]*```\s*", re.DOTALL | re.IGNORECASE)
 _BYTES_PER_TOKEN: Final = 4
-MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
-"""The code of an answer whose fault is the model's: a flow tells it to the model, which may answer again."""
 
 
 def response(
@@ -78,9 +77,7 @@ def _arguments(given: object, name: str) -> Object:
 
 def reason_of(found: object, member: str, reasons: Mapping[str, str]) -> str:
     """Return the reason to finish that the *member* of an answer stands for; an unknown one is refused."""
-    if not isinstance(found, str) or found not in reasons:
-        unclear(f"the answer has the {member} {str(found)[:40]!r}; known are {', '.join(reasons)}")
-    return reasons[found]
+    return reasons[one_of(found, member, reasons)]
 
 
 def usage_of(
@@ -130,7 +127,7 @@ def count(told: Mapping[str, Any], name: str) -> int | None:
     """Return a number of tokens; ``None`` if the endpoint does not tell it. Anything but a count is refused."""
     value = told.get(name)
     if value is not None and (type(value) is not int or value < 0):
-        unclear(f"the usage has {str(value)[:40]!r} as its {name}, which is no number of tokens")
+        unclear(f"{name} in the usage is {spell(value)}, which is no number of tokens: 0 or a larger whole number")
     return value
 
 
@@ -160,9 +157,28 @@ def text_of(value: object, why: str) -> str:
     return value or ""
 
 
+def one_of(found: object, member: str, known: Iterable[str]) -> str:
+    """Return the *member* of an answer if it is one of the *known* texts; otherwise raise `Trouble`."""
+    expected = list(known)
+    if not isinstance(found, str) or found not in expected:
+        unclear(f"{describe(found, member)}; expected {' or '.join(expected)}")
+    return found
+
+
+def describe(found: object, member: str) -> str:
+    """Say what an answer has as its *member*."""
+    return f"the answer has no {member}" if found is None else f"the answer's {member} is {spell(found)}"
+
+
+def spell(value: object) -> str:
+    """Return the beginning of a part of an answer, as it stands in JSON."""
+    return json.dumps(value, ensure_ascii=False, default=str)[:40]
+
+
 def unclear(why: str) -> NoReturn:
     """Raise that the answer is not what the protocol says."""
-    raise Trouble(f"the endpoint's answer is not what the protocol says: {why}", retryable=True)
+    hint = "see whether the server at base_url speaks this protocol"
+    raise Trouble(f"the endpoint's answer is not what the protocol says: {why} ({hint})", retryable=True)
 
 
 def _strip_fence(text: str) -> str:

@@ -25,7 +25,11 @@ _NAME: Final = {
 """The name of a secret, and nothing that looks like a key: settings are stored with the charter."""
 _PRICE: Final = {"type": ["number", "null"], "minimum": 0}
 _READ: Final = {
-    "date": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "When the prices were read."},
+    "date": {
+        "type": "string",
+        "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$",
+        "description": "When the prices were read.",
+    },
     "source": {
         "type": "string",
         "minLength": 1,

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import attrs
 
+MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
+"""The code of an answer whose fault is the model's: a flow tells it to the model, which may answer again."""
 MOST_WORDS: Final = 300
 """How many characters of an endpoint's own message are passed on."""
 _MOST_READ: Final = 4096
@@ -40,6 +42,13 @@ class Trouble(Exception):  # noqa: N818 - it is turned into `Failed` before it l
         self.retryable = retryable or again
         self.again = again
         self.wait = wait
+
+    def at(self, place: str) -> "Trouble":
+        """Return the same trouble with the *place* in its message, unless it is there, or the fault is the model's."""
+        if place in str(self) or self.code == MALFORMED:
+            return self
+        message = f"{place}: {self}"
+        return Trouble(message, retryable=self.retryable, again=self.again, wait=self.wait, code=self.code)
 
     def without(self, hidden: Iterable[str]) -> "Trouble":
         """Return the same trouble with no *hidden* value in its message."""

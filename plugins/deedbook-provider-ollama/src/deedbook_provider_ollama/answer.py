@@ -8,6 +8,7 @@ from deedbook_provider_http.names import Names
 from deedbook_provider_http.reply import (
     calls_of,
     count,
+    describe,
     obj,
     objects,
     reason_of,
@@ -25,7 +26,7 @@ _REASONS: Final = {"stop": "stop", "length": "max_tokens"}
 def read(answer: Object, request: Object, names: Names, prices: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the response that an *answer*, as parsed from JSON, is to *request*."""
     if answer.get("done") is not True:
-        unclear("the answer is not done")
+        unclear(f"{describe(answer.get('done'), 'done')}; expected true")
     reason = reason_of(answer.get("done_reason", "stop"), "done_reason", _REASONS)  # servers before 0.3.10 tell none
     message = obj(answer.get("message"), "the answer has no message")
     text = text_of(message.get("content"), "the message's content is no text")

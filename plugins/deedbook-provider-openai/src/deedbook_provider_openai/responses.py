@@ -20,6 +20,7 @@ from deedbook_provider_http.reply import (
     calls_of,
     obj,
     objects,
+    one_of,
     response,
     text_of,
     tool_call,
@@ -137,15 +138,10 @@ def _reason(answer: Object) -> str:
     status, error = answer.get("status"), answer.get("error")
     if status == "failed" and isinstance(error, Mapping):
         raise Trouble(f"the endpoint failed to answer: {str(error.get('message'))[:300]}", again=True)
-    if status not in ("completed", "incomplete"):
-        unclear(f"the answer has the status {str(status)[:40]!r}")
-    if status == "completed":
+    if one_of(status, "status", ("completed", "incomplete")) == "completed":
         return "stop"
     details = obj(answer.get("incomplete_details"), "the answer does not tell why it is incomplete")
-    told = details.get("reason")
-    if not isinstance(told, str) or told not in _STOPPED:
-        unclear(f"the answer is incomplete for the reason {str(told)[:40]!r}; known are {', '.join(_STOPPED)}")
-    return _STOPPED[told]
+    return _STOPPED[one_of(details.get("reason"), "incomplete_details.reason", _STOPPED)]
 
 
 class MergedResponse:

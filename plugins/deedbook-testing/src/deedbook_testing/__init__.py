@@ -2,7 +2,7 @@
 
 from .acting import FlowContract, ProviderContract, ToolContract
 from .data import PackContract, SkillLoaderContract
-from .examples import ANYTHING, Asked, Example
+from .examples import ANYTHING, Example, GateCase
 from .gates import HookContract, PolicyContract
 from .hosted import HostedProviderContract
 from .lab import Lab
@@ -10,10 +10,10 @@ from .modes import FlowModesContract
 
 __all__ = [
     "ANYTHING",
-    "Asked",
     "Example",
     "FlowContract",
     "FlowModesContract",
+    "GateCase",
     "HookContract",
     "HostedProviderContract",
     "Lab",

@@ -77,10 +77,14 @@ class BadAnswerContract(ProviderContract):
         assert problem.retryable
 
     def test_refuses_an_answer_of_another_shape(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
-        """A list, nothing of the protocol, an unknown reason."""
-        endpoint.plays(document([1]), document({"id": "x"}), self.protocol.answer("x", finish="tired"))
-        for _ in range(3):
-            assert failed().retryable
+        """A list, nothing of the protocol, an unknown reason: the message has the place and what was expected."""
+        endpoint.plays(document([1]), document({}), self.protocol.answer("x", finish="tired"))
+        for told in ("the answer is no JSON object", "the answer has no ", 'is "tired"; expected '):
+            problem = failed()
+            assert problem.retryable
+            assert str(problem).startswith(self.protocol.address(endpoint.url))
+            assert told in str(problem)
+            assert "see whether the server at base_url speaks this protocol" in str(problem)
 
     def test_refuses_arguments_that_are_no_object(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
         """The model's mistake is not passed on as a call."""

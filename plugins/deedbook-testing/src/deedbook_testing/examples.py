@@ -28,7 +28,7 @@ class Example:
     holds: Callable[[Any], bool] | None = attrs.field(default=None, kw_only=True)
 
     def fault(self, result: Result[Any]) -> str | None:
-        """Say how *result* is not what was expected; ``None`` if it is."""
+        """Return how *result* is not what was expected; ``None`` if it is."""
         if isinstance(result, Err):
             if result.error.code == self.fails:
                 return None
@@ -51,10 +51,10 @@ class Example:
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
-    """One question to a hook or a policy, and its answer: *decides*, for the reason *because* (a part of its text).
+class GateCase:
+    """One call or event for a hook or a policy, and the expected answer: *decides*, with *because* in its reason.
 
-    About a call: the *ability*'s *args*, *effects*, *tags*, and *roles* of who asks; *result* is what the ability gives
+    About a call: the *ability* with its *args*, *effects*, *tags*, the *roles* of its caller, and its *result*
     (default: its arguments). About a *prompt*; about the *subject* that a flow fires; about an end that was *ok*. A
     policy kind with subjects is asked *about* one of them, by its name; *subject* is its value.
     *gives* is what goes on instead: the arguments or the prompt after a transform, or the result that the caller sees.
@@ -75,7 +75,7 @@ class Asked:
     ok: bool = True
 
     def fault(self, answer: Mapping[str, Any]) -> str | None:
-        """Say how the recorded *answer* is not what was expected; ``None`` if it is."""
+        """Return how the recorded *answer* is not what was expected; ``None`` if it is."""
         decision, reason = answer["decision"], answer.get("reason", "")
         if decision != self.decides:
             return f"{self!r} was answered with {decision!r} ({reason}); expected {self.decides!r}"

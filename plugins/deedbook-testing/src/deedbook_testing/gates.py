@@ -20,7 +20,7 @@ from deedbook.plugins.policy_kinds import Kind
 from deedbook.sessions.session import Session
 
 from .contract import SUBJECT, PluginContract, tree
-from .examples import ANYTHING, Asked
+from .examples import ANYTHING, GateCase
 from .lab import Lab
 from .watching import Audit, Watch
 
@@ -30,27 +30,27 @@ _FLOW = "flow-of-the-contract"
 class _GateContract(PluginContract):
     """What hooks and policies have in common: *cases*, at least one, are asked in their order in one session."""
 
-    cases: Sequence[Asked] = ()
+    cases: Sequence[GateCase] = ()
 
     @pytest.fixture
     def subject(self, plugin: type[Any], watch: Watch, deedbook_audit: Audit) -> type[Any]:
         """Return the class, watched; a pure one is asked again with files, sockets and processes forbidden."""
         return watch.gate(plugin, deedbook_audit)
 
-    def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
+    def answers(self, lab: Lab) -> Iterator[tuple[GateCase, Mapping[str, Any], Result[Any]]]:
         """Ask every case, and yield it with the recorded answer and with what came of it."""
         raise NotImplementedError
 
     def test_answers_as_its_cases_say_and_is_recorded(self, workshop: Callable[..., Lab]) -> None:
         """Each case is decided as it says, for its reason; the decision is in the ledger (which is verified)."""
-        assert self.cases, "give at least one Asked"
+        assert self.cases, "give at least one GateCase"
         lab = workshop()
         faults = [fault for case, answer, _ in self.answers(lab) if (fault := case.fault(answer))]
         assert not faults, "\n".join(faults)
 
     def test_is_pure_if_it_says_so(self, workshop: Callable[..., Lab], watch: Watch) -> None:
         """The same question has the same answer, and asking opens no file, no socket and no process."""
-        assert list(self.answers(workshop())), "give at least one Asked"
+        assert list(self.answers(workshop())), "give at least one GateCase"
         assert not watch.faults, f"{self.name} {watch.faults}"
 
     def test_equal_settings_give_equal_answers(self, workshop: Callable[..., Lab]) -> None:
@@ -62,7 +62,7 @@ class _GateContract(PluginContract):
         """What only decides leaves the workspace as it was."""
         lab = workshop()
         before = tree(lab.path)
-        assert list(self.answers(lab)), "give at least one Asked"
+        assert list(self.answers(lab)), "give at least one GateCase"
         assert tree(lab.path) == before, f"{self.name} wrote into the workspace"
 
     def test_keeps_its_secrets(self, workshop: Callable[..., Lab], watch: Watch) -> None:
@@ -79,7 +79,7 @@ class _GateContract(PluginContract):
         for case in self.cases:
             lab.tool(case.ability, partial(_pass_through, case.result), effects=case.effects, tags=list(case.tags))
 
-    def _sessions(self, lab: Lab) -> Iterator[tuple[Asked, Session]]:
+    def _sessions(self, lab: Lab) -> Iterator[tuple[GateCase, Session]]:
         session: Session | None = None
         for case in self.cases:
             who = Principal("somebody", "contract", frozenset(case.roles))
@@ -109,7 +109,7 @@ class PolicyContract(_GateContract):
             assert _leads(each.pointer, body), f"{self.name}: `lint` points to {each.pointer}, which is not there"
 
     def test_never_fails_at_a_body_that_is_malformed(self, plugin: type[Any]) -> None:
-        """Asked about a body that its schema refuses, `check` and `reads` answer, and raise nothing."""
+        """GateCase about a body that its schema refuses, `check` and `reads` answer, and raise nothing."""
         kind = Kind(self.name, plugin)
         values: list[Any] = [None, 1, "x", [1], {}]
         bodies = [{name: value} for name in self.settings for value in values]
@@ -124,7 +124,7 @@ class PolicyContract(_GateContract):
         for name, declared in plugin.spec.subjects.items():
             foreign(dict(declared.schema), place=f"subject {name} of {self.name}")
         missing = sorted(plugin.spec.subjects.keys() - {case.about for case in self.cases})
-        assert not missing, f"no case is about {', '.join(missing)}; add Asked(about={missing[0]!r}, subject={{…}})"
+        assert not missing, f"no case is about {', '.join(missing)}; add GateCase(about={missing[0]!r}, subject={{…}})"
 
     def test_answers_about_every_value_of_its_subjects(self, plugin: type[Any], workshop: Callable[..., Lab]) -> None:
         """About values that the schemas of its subjects accept it gives one of its answers, and never fails."""
@@ -147,7 +147,7 @@ class PolicyContract(_GateContract):
             lab.flow(_FLOW, self._decide, gives={"type": "object"})
         lab.settings(policies={SUBJECT: {"kind": SUBJECT, **settings, **more}})
 
-    def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
+    def answers(self, lab: Lab) -> Iterator[tuple[GateCase, Mapping[str, Any], Result[Any]]]:
         """Call what each case is about, or let a flow ask about a subject."""
         for case, session in self._sessions(lab):
             before = len(lab.all("policy.check", session))
@@ -197,12 +197,12 @@ class HookContract(_GateContract):
                 assert not isinstance(found, Err), f"{case!r}: {found.error}"
                 assert encode(found) == encode(case.gives), f"{found!r} went on; expected {case.gives!r}"
 
-    def answers(self, lab: Lab) -> Iterator[tuple[Asked, Mapping[str, Any], Result[Any]]]:
+    def answers(self, lab: Lab) -> Iterator[tuple[GateCase, Mapping[str, Any], Result[Any]]]:
         """Let the event happen for each case."""
         for case in self.cases:
             yield case, *self._run_case(lab, case)
 
-    def _run_case(self, lab: Lab, case: Asked) -> tuple[Mapping[str, Any], Result[Any]]:
+    def _run_case(self, lab: Lab, case: GateCase) -> tuple[Mapping[str, Any], Result[Any]]:
         try:
             session = lab.kernel().session(principal=Principal("somebody", "contract", frozenset(case.roles)))
         except SessionRefused as problem:
@@ -215,7 +215,7 @@ class HookContract(_GateContract):
             result = Ok(output["prompt"] if isinstance(output, Mapping) and "prompt" in output else output)
         return _answer(event, "hook"), result
 
-    def _act(self, lab: Lab, session: Session, case: Asked) -> Result[Any]:
+    def _act(self, lab: Lab, session: Session, case: GateCase) -> Result[Any]:
         if self.event == "PreAbilityCreate":
             return self._create(lab, session, case)
         if EVENTS[self.event].call:
@@ -227,7 +227,7 @@ class HookContract(_GateContract):
         result = session.run(case.prompt)
         return result if isinstance(result, Err) else Ok(result.value.text)
 
-    def _create(self, lab: Lab, session: Session, case: Asked) -> Result[Any]:
+    def _create(self, lab: Lab, session: Session, case: GateCase) -> Result[Any]:
         """Ask for a task; what goes on is its input."""
         with lab.tasks(session) as tasks:
             made = tasks.create(case.ability, case.args)
@@ -249,7 +249,7 @@ class HookContract(_GateContract):
 _FIRED = tuple(name for name, event in EVENTS.items() if event.subject)
 
 
-def _target(case: Asked) -> PolicyTarget:
+def _target(case: GateCase) -> PolicyTarget:
     return PolicyTarget(
         id=case.ability,
         kind="tool",
@@ -284,7 +284,7 @@ def _case(name: str, value: Any, facts: Mapping[str, Any]) -> SubjectCase:
 
 
 def _leads(pointer: str, value: Any) -> bool:
-    """Say whether a JSON pointer leads to something in *value*."""
+    """Return whether a JSON pointer leads to something in *value*."""
     nothing = object()
     try:
         return find_value(value, pointer, nothing) is not nothing

@@ -34,7 +34,7 @@ DIRECTIVE: Final = {
 
 
 def is_installed(module: str) -> bool:
-    """Tell whether a module can be found, without importing it."""
+    """Return whether a module can be found, without importing it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -562,7 +562,7 @@ def _behind(problem: BaseException) -> Iterator[BaseException]:
 
 
 def _plain(value: Any) -> bool:
-    """Tell whether a value is made of Python's own types alone."""
+    """Return whether a value is made of Python's own types alone."""
     if type(value) is dict:
         return all(map(_plain, value.values()))
     if type(value) is list:

@@ -68,7 +68,7 @@ def _modules_after(code: str, path: tuple[str, ...]) -> frozenset[str]:
 
 
 def is_among(module: str, names: Collection[str]) -> bool:
-    """Say whether *module* is one of *names*, or inside one."""
+    """Return whether *module* is one of *names*, or inside one."""
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
 

@@ -28,7 +28,7 @@ STANDALONE: Final = "standalone-of-the-contract"
 
 
 @attrs.frozen
-class Play:
+class ModeRun:
     """One example in one mode: the *result* that the caller got, the *context* it names, and the calls that it made."""
 
     result: Json
@@ -62,7 +62,7 @@ class FlowModesContract(PluginContract):
         """Return the class of the flow that keeps a context, watched."""
         return watch.handler(plugin)
 
-    def play(self, lab: Lab, ability: str, args: Mapping[str, Any]) -> Play:
+    def run_example(self, lab: Lab, ability: str, args: Mapping[str, Any]) -> ModeRun:
         """Call a flow from another flow; return what came of it."""
         results: list[Json] = []
         lab.flow("caller", lambda _, run: _call(run, ability, args, results))
@@ -75,7 +75,7 @@ class FlowModesContract(PluginContract):
             (str(each.payload["tool_name"]), encode(each.payload["args"]))
             for each in lab.all("tool.call", session)
         ]  # fmt: skip
-        return Play(results[0], context, calls, call.span)
+        return ModeRun(results[0], context, calls, call.span)
 
     # --- the three rules ----------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class FlowModesContract(PluginContract):
         """Its caller gets a reference; the context has ended, and has a report or a reason."""
         for example in self._all():
             lab = workshop()
-            made = self.play(lab, SUBJECT, example)
+            made = self.run_example(lab, SUBJECT, example)
             assert made.result == {"context": made.span}, f"{self.name} gave {made.result!r}"
             (ended,) = (each for each in lab.all("flow.result") if each.parent == made.span)
             assert ended.payload["result"] == {"context": made.span}, "the record has a copy of the state"
@@ -105,7 +105,7 @@ class FlowModesContract(PluginContract):
         """Its result fits ``gives``, and no event of a context stands under its call."""
         for example in self._all():
             lab = workshop()
-            made = self.play(lab, STANDALONE, example)
+            made = self.run_example(lab, STANDALONE, example)
             assert made.context is None
             written = [
                 each.type for each in lab.events() if each.type.startswith("context.") and each.parent == made.span
@@ -119,14 +119,14 @@ class FlowModesContract(PluginContract):
     def test_both_modes_make_the_same_calls_through_the_door(self, workshop: Callable[..., Lab]) -> None:
         """The mode changes where the state stands, and not what is done."""
         for example in self._all():
-            runtime, alone = (self.play(workshop(), name, example) for name in (SUBJECT, STANDALONE))
+            runtime, alone = (self.run_example(workshop(), name, example) for name in (SUBJECT, STANDALONE))
             assert runtime.calls == alone.calls
 
     def test_its_objects_hold_no_state_of_a_run(self, workshop: Callable[..., Lab], watch: Watch) -> None:
         """After a run, the object of the flow is as it was: the context holds the state, and nothing else does."""
         for example in self._all():
             lab = workshop()
-            self.play(lab, SUBJECT, example)
+            self.run_example(lab, SUBJECT, example)
             (used,) = watch.made
             watch.made.clear()
             unused = type(used)(dict(self.settings), None)

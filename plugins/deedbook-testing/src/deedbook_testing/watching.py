@@ -124,7 +124,7 @@ def vars_of(made: Any) -> dict[str, Any]:
 
 
 def _holds(where: Any, what: object, depth: int = _DEPTH) -> bool:
-    """Say whether *what* itself lies somewhere in the containers *where*."""
+    """Return whether *what* itself lies somewhere in the containers *where*."""
     if where is what:
         return True
     if depth == 0:

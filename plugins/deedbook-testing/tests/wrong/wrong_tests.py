@@ -1,9 +1,9 @@
 """Contract tests of plugins that are wrong; copied into a folder of their own and run there."""
 
 from deedbook_testing import (
-    Asked,
     Example,
     FlowContract,
+    GateCase,
     HookContract,
     PackContract,
     PolicyContract,
@@ -123,7 +123,7 @@ class TestWritingFlow(_Flow):
 
 
 class _Cases:
-    cases = (Asked(), Asked(), Asked(ability="forbidden", decides="deny"))
+    cases = (GateCase(), GateCase(), GateCase(ability="forbidden", decides="deny"))
 
 
 class TestHook(_Cases, HookContract):
@@ -176,7 +176,7 @@ class TestPointlessPolicy(_Cases, PolicyContract):
 
 
 class _Subjects(PolicyContract):
-    cases = (Asked(about="finding", subject={"severity": "minor"}),)
+    cases = (GateCase(about="finding", subject={"severity": "minor"}),)
 
 
 class TestJudging(_Subjects):

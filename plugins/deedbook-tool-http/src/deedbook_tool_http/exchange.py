@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from deedbook.contract import Failed
 
-from .hosts import Site, reach, site
+from .hosts import Site, parse_site, resolve
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 SAFE = frozenset({"GET", "HEAD"})
@@ -42,7 +42,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; *headers* by lower-case name."""
+    """The answer of the server; *headers* by lower-case name."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ async def exchange(request: Request, limits: Limits, context: ssl.SSLContext) ->
         async with asyncio.timeout(limits.seconds):
             return await _follow_redirects(request, limits, context, progress)
     except TimeoutError:
-        why = f"{request.place.shown} did not answer within {limits.seconds:g} s"
+        why = f"{request.place.url_host} did not answer within {limits.seconds:g} s"
         if progress.sending:
             raise unconfirmed_failure(request.method, "TOOL_TIMEOUT", why) from None
         raise Failed("TOOL_TIMEOUT", f"{why}; nothing was sent", retryable=True) from None
@@ -65,7 +65,7 @@ async def exchange(request: Request, limits: Limits, context: ssl.SSLContext) ->
 
 
 class _Progress:
-    """How far a request has come. *sending* is false only as long as nothing can have been sent."""
+    """The progress of a request. *sending* is false only as long as nothing can have been sent."""
 
     def __init__(self) -> None:
         self.sending = False
@@ -95,14 +95,14 @@ def unconfirmed_failure(method: str, code: str, why: str) -> Failed:
 
 async def _follow_redirects(request: Request, limits: Limits, context: ssl.SSLContext, progress: _Progress) -> Answer:
     """Follow redirects where that is allowed, to the same place only; *progress* follows what is sent."""
-    addresses = await reach(request.place, private=request.private, loopback=request.loopback)
+    addresses = await resolve(request.place, private=request.private, loopback=request.loopback)
     target = request.target
     for _ in range(_MOST_REDIRECTS + 1):
         answer = await _send(request, target, addresses, limits, context, progress)
         if answer.status not in REDIRECTS or not request.follow:
             return answer
         target = _same_place(request, target, answer.headers.get("location", ""))
-    raise Failed("HTTP_REFUSED", f"{request.place.shown} redirects more than {_MOST_REDIRECTS} times")
+    raise Failed("HTTP_REFUSED", f"{request.place.url_host} redirects more than {_MOST_REDIRECTS} times")
 
 
 def _same_place(request: Request, target: str, location: str) -> str:
@@ -110,11 +110,11 @@ def _same_place(request: Request, target: str, location: str) -> str:
     here = f"{request.scheme}://{request.place.authority(request.scheme)}"
     try:
         parts = urlsplit(urljoin(f"{here}{target}", location))
-        there = site(parts.netloc, parts.scheme) if parts.scheme in ("http", "https") else None
+        there = parse_site(parts.netloc, parts.scheme) if parts.scheme in ("http", "https") else None
     except ValueError:
         there = None
     if there is None or parts.scheme != request.scheme or there != request.place:
-        raise Failed("HTTP_REFUSED", f"{request.place.shown} redirects to another place, which is not followed")
+        raise Failed("HTTP_REFUSED", f"{request.place.url_host} redirects to another place, which is not followed")
     return f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
 
 
@@ -167,19 +167,19 @@ async def _open_response(
 async def _read(response: Any, request: Request, limits: Limits) -> Answer:
     coding = response.headers.get("content-encoding", "identity").lower()
     if coding != "identity" and request.method != "HEAD":
-        raise Failed("OUTPUT_REFUSED", f"{request.place.shown} answers compressed, though it was asked not to")
+        raise Failed("OUTPUT_REFUSED", f"{request.place.url_host} answers compressed, though it was asked not to")
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > limits.size:
-            raise Failed("OUTPUT_TOO_LARGE", f"{request.place.shown} answers with more than {limits.size} bytes")
+            raise Failed("OUTPUT_TOO_LARGE", f"{request.place.url_host} answers with more than {limits.size} bytes")
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status_code, headers, bytes(body))
 
 
 def _failure(request: Request, problem: Exception, *, reached: bool) -> Failed:
-    """Say what went wrong without any of what was sent."""
-    place, name = request.place.shown, type(problem).__name__
+    """Return the failure, without quoting anything that was sent."""
+    place, name = request.place.url_host, type(problem).__name__
     cause: BaseException | None = problem
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

@@ -1,4 +1,4 @@
-"""Which hosts may be reached, at which addresses: names are looked up once, and what was checked is connected to."""
+"""Hosts that may be reached, and their addresses: a name is resolved once, and connections go to checked addresses."""
 
 import asyncio
 import re
@@ -33,17 +33,17 @@ class Site:
             return None
 
     @property
-    def shown(self) -> str:
+    def url_host(self) -> str:
         """Return the host as it stands in a URL."""
         return f"[{self.name}]" if ":" in self.name else self.name
 
     def authority(self, scheme: str) -> str:
         """Return host and port as they stand in a URL, without the port that *scheme* implies."""
-        return self.shown if (scheme, self.port) in PORTS else f"{self.shown}:{self.port}"
+        return self.url_host if (scheme, self.port) in PORTS else f"{self.url_host}:{self.port}"
 
 
-def site(text: str, scheme: str) -> Site:
-    """Read ``host`` or ``host:port``; raises `ValueError` in words for its author."""
+def parse_site(text: str, scheme: str) -> Site:
+    """Return the site of ``host`` or ``host:port``; raises `ValueError` with a message for the author of the YAML."""
     found = _AUTHORITY.fullmatch(text)
     name = found[1].strip("[]").lower() if found else ""
     port = int(found[2]) if found and found[2] else dict(PORTS)[scheme]
@@ -54,8 +54,8 @@ def site(text: str, scheme: str) -> Site:
     return made
 
 
-def kind(address: Address) -> str | None:
-    """Return what makes an address one that programs inside a network must not be led to; ``None``: it is public."""
+def non_public_kind(address: Address) -> str | None:
+    """Return why an address is not public, such as ``a loopback address``; ``None`` if it is public."""
     for inner in _expand_address(address):
         if inner.is_loopback:
             return "a loopback address"
@@ -79,24 +79,24 @@ def _expand_address(address: Address) -> Iterator[Address]:
     yield address
 
 
-async def reach(place: Site, *, private: bool, loopback: bool) -> Sequence[str]:
+async def resolve(place: Site, *, private: bool, loopback: bool) -> Sequence[str]:
     """Return the addresses of *place*, each checked; raises `Failed`.
 
-    *private*: addresses that are not public are what is wanted; *loopback*: nothing else is.
+    *private* also allows addresses that are not public; *loopback* allows only those of this machine.
     """
-    found = [place.address] if place.address else await _looked_up(place)
+    found = [place.address] if place.address else await _resolve_name(place)
     for address in found:
-        what = kind(address)
+        what = non_public_kind(address)
         if loopback and what != "a loopback address":
-            raise Failed("HTTP_REFUSED", f"{place.shown} is not this machine; insecure: is for nothing else")
+            raise Failed("HTTP_REFUSED", f"{place.url_host} is not this machine; insecure: is for nothing else")
         if what and not private:
-            why = f"{place.shown} is {what}; list it under private: if that is meant"
+            why = f"{place.url_host} is {what}; list it under private: if that is meant"
             raise Failed("HTTP_REFUSED", why)
     return [str(address) for address in found]
 
 
-async def _looked_up(place: Site) -> list[Address]:
-    """Ask the system once; in a thread of its own, which is left alone when time is up."""
+async def _resolve_name(place: Site) -> list[Address]:
+    """Ask the system's name service once, on a thread that is abandoned when time is up."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[Address]] = loop.create_future()
 
@@ -115,5 +115,5 @@ async def _looked_up(place: Site) -> list[Address]:
     Thread(target=look, name="deedbook-http-lookup", daemon=True).start()
     found = list(dict.fromkeys(await future))
     if not found:
-        raise Failed("HTTP_FAILED", f"{place.shown} is not known to the system's name service", retryable=True)
+        raise Failed("HTTP_FAILED", f"{place.url_host} is not known to the system's name service", retryable=True)
     return found

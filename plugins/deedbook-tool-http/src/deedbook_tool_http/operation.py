@@ -16,7 +16,7 @@ from deedbook.contract import Failed, Json, Object, Secret
 from deedbook.contract.pointers import escape
 from deedbook_tool_standard.templates import Placeholder, Template, misfits, parse, text_of
 
-from .hosts import Site, site
+from .hosts import Site, parse_site
 
 _URL = re.compile(r"(https?)://([^/?#]*)(/.*)?", re.DOTALL)
 _LITERAL = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
@@ -39,7 +39,7 @@ _DOTS = (".", "..")
 
 @dataclass(frozen=True)
 class Address:
-    """Where it goes: *scheme* and *place* are literal, *segments* of the path are templates."""
+    """The address of a request: *scheme* and *place* are literal, *segments* of the path are templates."""
 
     scheme: str
     place: Site
@@ -80,8 +80,8 @@ def _check_segment(template: Template, segment: str) -> str:
     return segment
 
 
-def address(url: str) -> Address:
-    """Read ``url``; raises `ValueError` in words for its author."""
+def parse_address(url: str) -> Address:
+    """Return the address of ``url``; raises `ValueError` with a message for the author of the YAML."""
     found = _URL.fullmatch(url)
     if not found:
         raise ValueError("write url: https://host/path, the host without placeholders")
@@ -105,13 +105,13 @@ def address(url: str) -> Address:
     made = [Template(tuple(parts)) for parts in segments[1:]]
     if any(template.parts and template.parts[0] in _DOTS for template in made):
         raise ValueError("the path holds . or .. as a segment; write out where it leads")
-    return Address(scheme, site(authority, scheme), tuple(made))
+    return Address(scheme, parse_site(authority, scheme), tuple(made))
 
 
-def query(said: Mapping[str, Any], args: Object) -> str:
+def build_query(templates: Mapping[str, Any], args: Object) -> str:
     """Return the query for these arguments; an array makes its key stand several times."""
     pairs: list[str] = []
-    for name, value in said.items():
+    for name, value in templates.items():
         key = quote(name, safe="")
         pairs += [f"{key}={quote(text, safe='')}" for text in _texts(value, args)]
     return "&".join(pairs)
@@ -129,7 +129,7 @@ def _texts(value: Any, args: Object) -> list[str]:
     return [] if text is None else [text]
 
 
-def header(name: str, value: str, args: Object) -> str | None:
+def fill_header(name: str, value: str, args: Object) -> str | None:
     """Return a header's value for these arguments; a line break or a letter outside ASCII is refused."""
     text = parse(value).fill(args)
     if text is not None and not _VALUE.fullmatch(text):
@@ -149,21 +149,21 @@ class Credentials:
         return base64.b64encode(f"{self._user}:{self._password.reveal()}".encode()).decode()
 
 
-def body(said: Mapping[str, Any] | None, args: Object) -> tuple[str, bytes] | None:
+def build_body(templates: Mapping[str, Any] | None, args: Object) -> tuple[str, bytes] | None:
     """Return the content type and the bytes of the body."""
-    if said is None:
+    if templates is None:
         return None
-    ((form, value),) = said.items()
+    ((form, value),) = templates.items()
     kind = dict(_TYPES)[form]
     if form == "form":
-        return kind, query(value, args).encode()
+        return kind, build_query(value, args).encode()
     if form == "text":
         return kind, (parse(value).fill(args) or "").encode()
     return kind, json.dumps(fill_placeholders(value, args), ensure_ascii=False, allow_nan=False).encode()
 
 
-class _Left(Exception):  # noqa: N818 - it says what became of the part
-    """An optional placeholder stands for nothing: the part it stands in is left out."""
+class _PartOmitted(Exception):  # noqa: N818 - no error: it only leaves a part out
+    """An optional placeholder has no value, so the part that contains it is omitted."""
 
 
 def fill_placeholders(value: Any, args: Object) -> Json:
@@ -177,7 +177,7 @@ def fill_placeholders(value: Any, args: Object) -> Json:
     template = parse(value)
     found = template.values(args)
     if found is None:
-        raise _Left
+        raise _PartOmitted
     if template.whole is not None:
         return found[template.whole]
     return template.fill(args)
@@ -187,7 +187,7 @@ def _members(members: Mapping[Any, Any], args: Object) -> Iterator[tuple[Any, Js
     for key, inner in members.items():
         try:
             yield key, fill_placeholders(inner, args)
-        except _Left:
+        except _PartOmitted:
             continue
 
 
@@ -197,7 +197,7 @@ def _members(members: Mapping[Any, Any], args: Object) -> Iterator[tuple[Any, Js
 def faults(settings: Object, schema: Object) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the templates of an operation, each with a JSON pointer into the settings."""
     try:
-        where = address(settings["url"])
+        where = parse_address(settings["url"])
     except ValueError as problem:
         yield "/url", str(problem)
     else:

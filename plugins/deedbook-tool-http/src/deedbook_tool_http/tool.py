@@ -8,8 +8,8 @@ from deedbook_tool_standard.outputs import FORMS, Mask, beginning
 from deedbook_tool_standard.shapes import ANYTHING, SECRET, strict
 
 from .exchange import REDIRECTS, SAFE, Answer, Limits, Request, exchange, unconfirmed_failure
-from .hosts import Site, site
-from .operation import Address, Credentials, address, body, faults, header, query
+from .hosts import Site, parse_site
+from .operation import Address, Credentials, build_body, build_query, faults, fill_header, parse_address
 
 SECONDS = 30.0
 BYTES = 1024 * 1024
@@ -84,14 +84,14 @@ def check(declared: AbilityDeclaration) -> Iterator[tuple[str, str]]:
 
 def _place_faults(settings: Object) -> Iterator[tuple[str, str]]:
     try:
-        where = address(settings["url"])
+        where = parse_address(settings["url"])
     except ValueError:
         return  # said with the templates
     known: dict[str, set[Site]] = {"hosts": set(), "private": set()}
     for section, sites in known.items():
         for index, text in enumerate(settings.get(section, ())):
             try:
-                sites.add(site(text, where.scheme))
+                sites.add(parse_site(text, where.scheme))
             except ValueError as problem:
                 yield f"/{section}/{index}", str(problem)
     if where.place not in known["hosts"]:
@@ -109,16 +109,18 @@ def _is_here(place: Site) -> bool:
 
 
 class Http:
-    """Ask one thing of one host: ``schema_in`` to ``{status, headers, body}``."""
+    """Sends one kind of request to one host; its result is ``{status, headers, body}``."""
 
     spec = HandlerSpec(settings=_SETTINGS, gives=_RESULT, effects="read", interruptible=True, check=check, files="none")
 
     def __init__(self, settings: Object, host: Host) -> None:
         self._settings = settings
-        self._where: Address = address(settings["url"])
+        self._where: Address = parse_address(settings["url"])
         if next(_place_faults(settings), None):
             raise ValueError("the url leads to no host that is listed")
-        self._private = self._where.place in {site(text, self._where.scheme) for text in settings.get("private", ())}
+        self._private = self._where.place in {
+            parse_site(text, self._where.scheme) for text in settings.get("private", ())
+        }
         self._secrets: dict[str, Secret] = {name: host.secret(name) for name in sorted(_secrets(settings))}
         self._basic = self._credentials(settings.get("auth", {}).get("basic"))
         self._mask = Mask([*self._secrets.items(), *self._basic])
@@ -130,7 +132,11 @@ class Http:
         self._context: ssl.SSLContext | None = None
 
     async def __call__(self, args: Object, ctx: Ctx, /) -> Json:
-        """Ask; ``HTTP_FAILED``, ``HTTP_REFUSED``, ``ARGUMENT_REFUSED``, ``OUTPUT_REFUSED``, ``OUTPUT_TOO_LARGE``."""
+        """Send the request and return the answer.
+
+        Raises `Failed` with ``HTTP_FAILED``, ``HTTP_REFUSED``, ``ARGUMENT_REFUSED``, ``OUTPUT_REFUSED``
+        or ``OUTPUT_TOO_LARGE``.
+        """
         seconds = min(ctx.remaining(), self._seconds)
         if seconds <= 0:
             raise Failed("TOOL_TIMEOUT", "the call was cancelled or its time is up; nothing was sent")
@@ -149,8 +155,8 @@ class Http:
 
     def _request(self, args: Object) -> Request:
         settings, where = self._settings, self._where
-        asked = query(settings.get("query", {}), args)
-        content = body(settings.get("body"), args)
+        asked = build_query(settings.get("query", {}), args)
+        content = build_body(settings.get("body"), args)
         own = {"accept-encoding": "identity", "user-agent": "deedbook-tool-http", "accept": "*/*"}
         if content:
             own["content-type"] = content[0]
@@ -171,7 +177,7 @@ class Http:
         made: dict[str, str] = {}
         for name, value in self._settings.get("headers", {}).items():
             if isinstance(value, str):
-                text = header(name, value, args)
+                text = fill_header(name, value, args)
             else:
                 text = value.get("prefix", "") + self._secrets[value["secret"]].reveal()
             if text is not None:
@@ -191,7 +197,7 @@ class Http:
         return [(name, Credentials(said["user"], self._secrets[name]))]
 
     def _result(self, answer: Answer) -> Json:
-        place, raw = self._where.place.shown, self._mask(answer.body)
+        place, raw = self._where.place.url_host, self._mask(answer.body)
         if answer.status not in self._statuses:
             if answer.status in REDIRECTS:
                 raise Failed("HTTP_REFUSED", f"{place} redirects (status {answer.status}), which is not followed")
@@ -205,7 +211,7 @@ class Http:
         return {"status": answer.status, "headers": headers, "body": self._body(answer, raw)}
 
     def _body(self, answer: Answer, raw: bytes) -> Json:
-        what = f"the answer of {self._where.place.shown}"
+        what = f"the answer of {self._where.place.url_host}"
         if not raw:
             return None if self._output == "json" else ""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()

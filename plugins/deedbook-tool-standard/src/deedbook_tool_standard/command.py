@@ -130,7 +130,7 @@ def _element_faults(text: str, before: Sequence[str], schema: Object, *, allow: 
 
 
 def _is_code(before: Sequence[str], prefix: str) -> bool:
-    """Say whether the next argument, or what follows *prefix* in it, is read as code by an interpreter."""
+    """Return whether the next argument, or what follows *prefix* in it, is read as code by an interpreter."""
     for program, option in _CODE:
         names = [index for index, text in enumerate(before) if program.fullmatch(basename(text))]
         if not names:

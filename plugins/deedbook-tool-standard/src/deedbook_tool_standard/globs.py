@@ -32,7 +32,7 @@ class Glob:
         return self._with_skips({after for place in places for after in self._after(place, name)})
 
     def matches(self, places: Places) -> bool:
-        """Say whether the whole pattern is used up."""
+        """Return whether the whole pattern is used up."""
         return len(self.segments) in places
 
     def _after(self, place: int, name: str) -> tuple[int, ...]:

@@ -30,10 +30,10 @@ class Rotation:
             raise SignatureError(fault("NOTE_INVALID", f"not a change of keys: {TITLE!r} and three lines are expected"))
         key = VerifierKey.parse(lines[1])
         made = cls(lines[0], key, None if lines[2] == "-" else VerifierKey.parse(lines[2]), note)
-        if not made.signed_by(key):
+        if not made.is_signed_by(key):
             raise SignatureError(fault("KEY_REFUSED", "the new key did not sign its own statement"))
         return made
 
-    def signed_by(self, key: VerifierKey) -> bool:
+    def is_signed_by(self, key: VerifierKey) -> bool:
         """Return whether *key* signed the statement."""
-        return self.note.signed_by(key)
+        return self.note.is_signed_by(key)

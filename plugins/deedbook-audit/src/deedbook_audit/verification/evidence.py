@@ -113,7 +113,7 @@ def _hash_line(raw: bytes) -> bytes:
     except LedgerError:
         return b""
     excised = (
-        line.payload == events.excised(line.payload_hash) and sha256(line.header).hexdigest() == line.envelope_hash
+        line.payload == events.excised_form(line.payload_hash) and sha256(line.header).hexdigest() == line.envelope_hash
     )
     return leaf_hash(bytes.fromhex(line.envelope_hash)) if line.sound or excised else b""
 
@@ -150,7 +150,7 @@ def _check_event(event: Mapping[str, Any], leaf: Mapping[str, Any]) -> tuple[str
     line = events.split_line(event["line"].encode())
     if sha256(line.header).hexdigest() != line.envelope_hash:
         raise NotProved("the line's header is not what its envelope_hash says")
-    excised = line.payload == events.excised(line.payload_hash)
+    excised = line.payload == events.excised_form(line.payload_hash)
     if not excised and sha256(line.payload).hexdigest() != line.payload_hash:
         raise NotProved("the line's payload is not what its payload_hash says")
     if (line.session_id, line.seq) != (leaf["session_id"], event["seq"]):
@@ -179,7 +179,7 @@ class _ProofSigner:
         if any(Checkpoint.parse(note.text).origin != origin for note in notes):
             raise NotProved("its checkpoints are of another log than it says")
         known = _find_trusted_keys([Rotation.parse(Note.parse(each)) for each in proof["keys"]], trust, origin)
-        found = [next(((key, who) for key, who in known.items() if note.signed_by(key)), None) for note in notes]
+        found = [next(((key, who) for key, who in known.items() if note.is_signed_by(key)), None) for note in notes]
         for each in found:
             if each is None:
                 raise NotProved("none of the keys that are believed signed the checkpoint")
@@ -213,7 +213,7 @@ def _find_trusted_keys(changes: Sequence[Rotation], trust: ProofTrust, origin: s
     ours = [change for change in changes if change.origin == origin]
     known = dict(named)
     for change in ours:
-        if change.previous in known and change.key not in known and change.signed_by(change.previous):
+        if change.previous in known and change.key not in known and change.is_signed_by(change.previous):
             known[change.key] = f"{known[change.previous]}, and a change of keys that the key from there signed"
     for change in reversed(ours):
         if change.key in known and change.previous:

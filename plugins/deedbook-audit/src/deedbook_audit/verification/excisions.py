@@ -63,4 +63,4 @@ class Excisions:
 
 def build_placeholder(head: bytes) -> bytes:
     """Return the payload that replaces an excised one, from the hash in its header."""
-    return events.excised(head[-153:-89].decode("ascii", "replace"))
+    return events.excised_form(head[-153:-89].decode("ascii", "replace"))

@@ -75,7 +75,7 @@ def find_contradiction(log: Log, external: ExternalCheckpoint, trust: LogTrust) 
     if log.tree.root(size) != external.checkpoint.root:
         why = f"the log's first {size} leaves are not those of {at}: it was written anew"
         return Contradiction("broken", log.identity, seq, why)
-    if log.find_key(external.note) is None and not any(map(external.note.signed_by, trust.keys)):
+    if log.find_key(external.note) is None and not any(map(external.note.is_signed_by, trust.keys)):
         return Contradiction("broken", log.identity, seq, f"{at} is signed by no key of the log")
     if size > log.checkpoint_size:  # the writer publishes a note only after its event is synced
         has = (

@@ -114,7 +114,7 @@ class Log:
     def find_key(self, note: Note) -> VerifierKey | None:
         """Return the key of this log that signed *note*; ``None`` if none did."""
         for known in reversed(self.keys):
-            if note.signed_by(known.key):
+            if note.is_signed_by(known.key):
                 return known.key
         return None
 
@@ -162,9 +162,9 @@ class Log:
         text = f"deedbook log key v1\n{self.origin}\n{payload['key']}\n{payload['previous'] or '-'}\n"
         if note.text != text or key.name != self.origin:
             yield "key", f"a note of {text!r}", note.text
-        if not note.signed_by(key):
+        if not note.is_signed_by(key):
             yield "key", "the signature of the new key", "none that holds"
-        is_endorsed = before is not None and note.signed_by(before)
+        is_endorsed = before is not None and note.is_signed_by(before)
         if before is not None and not is_endorsed and not payload.get("lost"):
             yield "key", f"the signature of the key before, {before.id}, or that it is lost", "neither"
         self.keys.append(Key(seq, key, is_endorsed))
@@ -185,7 +185,7 @@ class Log:
         except SignatureError as problem:
             yield "checkpoint", "a signed note", problem.error.message
             return
-        good = note.text == self.build_text(self.size) and key is not None and note.signed_by(key)
+        good = note.text == self.build_text(self.size) and key is not None and note.is_signed_by(key)
         if not good:
             yield "checkpoint", f"a note of this checkpoint, signed by {key.id if key else 'a key'}", "another"
         self.checkpoints += 1

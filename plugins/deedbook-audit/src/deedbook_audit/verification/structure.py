@@ -16,6 +16,8 @@ from deedbook_audit.approval_rules import ANSWERS, SETTLED, ApprovalRules, Appro
 from deedbook_audit.memory_rules import ABOUT as REMEMBERED
 from deedbook_audit.memory_rules import MemoryRules
 from deedbook_audit.report import Findings
+from deedbook_audit.skip_rules import ABOUT as SKIPS
+from deedbook_audit.skip_rules import check_skip
 from deedbook_audit.task_rules import ABOUT as TASKS
 from deedbook_audit.task_rules import TaskRules
 from deedbook_audit.workflow_rules import ABOUT as CYCLES
@@ -38,7 +40,7 @@ _APPROVAL_EVENTS: Final = frozenset(
 )
 _NONE: Final[frozenset[str]] = frozenset()
 _SUSPENSION: Final = frozenset({"session.suspended", "session.resumed"})
-_ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT | CYCLES
+_ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT | CYCLES | SKIPS
 _RULED: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
 WATCHED: Final = _RULED | OUTCOMES.keys()
 """The event types whose payloads are checked here; of the others only the causal fields are."""
@@ -234,6 +236,9 @@ class Structure:
             yield "fork", wanted, self._fork.check(kind, parent, self._root, self._outcome, payload)
         if kind in CYCLES:
             yield "audit", _CYCLE, self._workflows.check(kind, parent, payload)
+        if kind in SKIPS:
+            wanted = "a model that was left out for a time, under the open call of its tier"
+            yield "audit", wanted, check_skip(payload, self._open.get(parent or b"", (0, ""))[1])
         if kind in AUDITED:
             yield "audit", "a record of all that happened", self._completeness.check(line, kind, parent, payload)
 

@@ -135,7 +135,7 @@ def _skills(options: GlobalOptions, profile: str | None) -> Listing:
 
 def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, Any]:
     from deedbook.charter.skills import read_front_matter
-    from deedbook.policy.commands import allowed_of
+    from deedbook.policy.commands import allowed_abilities
     from deedbook_author.spelling import front_matter_form, obstacles
 
     document = read_front_matter(entry["source"], workspace)
@@ -147,7 +147,7 @@ def _row(name: str, entry: dict[str, Any], workspace: "Workspace") -> dict[str, 
         "portable": document is not None and not found,
         "from": _origin(entry["source"], workspace),
         "file": entry["source"],
-        "allowed": allowed_of(entry),
+        "allowed": allowed_abilities(entry),
         "triggers": entry["triggers"],
         "obstacles": [{"place": each.place, "why": each.why} for each in found],
         "without": entry.get("without", {}),

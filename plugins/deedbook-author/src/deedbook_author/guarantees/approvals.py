@@ -15,7 +15,7 @@ from deedbook.policy.requests import sign_answer
 from .attacks import Attack, NotApplicable, expect
 from .candidates import JudgedCall
 from .scratch import PERSON, approvers_of
-from .target import Attempt, Opened, Target
+from .target import Attempt, InertKernel, Target
 
 
 def _no_approval(target: Target) -> str:
@@ -25,7 +25,7 @@ def _no_approval(target: Target) -> str:
 def _find_asked_call(target: Target, *, by_approver: bool = False) -> tuple[JudgedCall, str]:
     """Return a call that waits for a person, and an approver who may answer; raises `NotApplicable`."""
     approvers = approvers_of(target.workspace)
-    if not target.asked:
+    if not target.asked_calls:
         raise NotApplicable(
             "nothing here asks a person: no call that could be built needs an approval; "
             "a policy with then: ask, or the tag approval-gate on an ability, makes this apply"
@@ -34,7 +34,7 @@ def _find_asked_call(target: Target, *, by_approver: bool = False) -> tuple[Judg
         raise NotApplicable(
             "no keys are set, so approvals are not signed and nothing can be approved; deedbook keys new NAME makes one"
         )
-    for call in target.asked:
+    for call in target.asked_calls:
         who = call.principal if by_approver else next((each for each in approvers if each != call.principal), "")
         if who in approvers and target.base.attempt(call.ability, call.args, call.principal).code == "NEEDS_HUMAN":
             return call, who
@@ -46,7 +46,7 @@ class _Approvals:
 
     def __init__(self, target: Target) -> None:
         self._scratch = target.variant()
-        self._opened: Opened = target.open(self._scratch)
+        self._opened: InertKernel = target.open(self._scratch)
 
     def make(self, call: JudgedCall) -> Attempt:
         """Make a call."""
@@ -55,7 +55,7 @@ class _Approvals:
     def request(self, call: JudgedCall) -> Mapping[str, Any]:
         """Make a call, and return its request to a person."""
         made = self.make(call)
-        expect(made.refused and made.code == "NEEDS_HUMAN", f"{call} was not left to a person: {made}")
+        expect(made.is_refused and made.code == "NEEDS_HUMAN", f"{call} was not left to a person: {made}")
         name = getattr(made.result, "details", {}).get("approval", "")
         with open_queue(self._scratch.state) as waiting:
             request: Mapping[str, Any] = waiting.request(waiting.find(str(name)))
@@ -79,20 +79,20 @@ def _replay(target: Target) -> str:
     copy.answer(copy.request(call), who)
     first, second = copy.make(call), copy.make(call)
     expect(first.begun == 1, f"{call} was not performed although {who} approved it: {first}")
-    expect(second.refused, f"one approval was used twice for {call}: {second}")
+    expect(second.is_refused, f"one approval was used twice for {call}: {second}")
     return f"{call} was performed once with an approval; then: {second}"
 
 
 def _use_for_another(target: Target) -> str:
     call, who = _find_asked_call(target)
-    others = (each for each in target.asked if each.ability == call.ability and each.principal == call.principal)
+    others = (each for each in target.asked_calls if each.ability == call.ability and each.principal == call.principal)
     other = next((each for each in others if each.args != call.args), None)
     if other is None:
         raise NotApplicable(f"no second call of {call.ability} that waits for a person could be built")
     copy = _Approvals(target)
     copy.answer(copy.request(call), who)
     made = copy.make(other)
-    expect(made.refused, f"the approval of {call} was used for {other}: {made}")
+    expect(made.is_refused, f"the approval of {call} was used for {other}: {made}")
     return f"with an approval of {call}, {other}: {made}"
 
 
@@ -100,7 +100,7 @@ def _forge(target: Target) -> str:
     (call, who), copy = _find_asked_call(target), _Approvals(target)
     copy.answer(copy.request(call), who, SigningKey.generate(PERSON))
     made = copy.make(call)
-    expect(made.refused, f"an answer that {who} has not signed was used for {call}: {made}")
+    expect(made.is_refused, f"an answer that {who} has not signed was used for {call}: {made}")
     return f"with an answer that {who} has not signed: {made}"
 
 
@@ -112,7 +112,7 @@ def _approve_own(target: Target) -> str:
     (call, who), copy = _find_asked_call(target, by_approver=True), _Approvals(target)
     copy.answer(copy.request(call), who)
     made = copy.make(call)
-    expect(made.refused, f"{who} approved a call of {who}: {made}")
+    expect(made.is_refused, f"{who} approved a call of {who}: {made}")
     return f"{who} asked for {call} and approved it: {made}"
 
 

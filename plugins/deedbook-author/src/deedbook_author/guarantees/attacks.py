@@ -19,7 +19,7 @@ ENFORCEMENT: Final = f"{SETTINGS}: write enforcement: enforce"
 """What to do where policies are recorded and do not bind."""
 
 
-class Broken(Exception):  # noqa: N818 - the result of an attack, not an error of the program
+class PromiseBroken(Exception):  # noqa: N818 - the result of an attack, not an error of the program
     """The attack succeeded: what was *found*, and what to *change* where."""
 
     def __init__(self, found: str, change: str = KERNEL) -> None:
@@ -41,7 +41,7 @@ class Attack:
     """An attack: its *id*, and the *promise* in one sentence that it tries to break.
 
     *applies* returns why the promise has no meaning for a workspace, empty if it has one. *run* returns what was tried;
-    it raises `Broken` if the promise does not hold, and `NotApplicable` if only the attempt shows that it has no
+    it raises `PromiseBroken` if the promise does not hold, and `NotApplicable` if only the attempt shows that it has no
     meaning.
     """
 
@@ -73,6 +73,6 @@ class AttackResult:
 
 
 def expect(condition: object, found: str, change: str = KERNEL) -> None:
-    """Raise `Broken` unless *condition* holds."""
+    """Raise `PromiseBroken` unless *condition* holds."""
     if not condition:
-        raise Broken(found, change)
+        raise PromiseBroken(found, change)

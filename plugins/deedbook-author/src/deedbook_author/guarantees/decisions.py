@@ -14,10 +14,10 @@ from deedbook.policy.bound import BoundAbility, Scope
 from deedbook.policy.gates import BoundGate
 from deedbook.workspace.site import SETTINGS
 
-from .attacks import ENFORCEMENT, KERNEL, Attack, Broken, NotApplicable, expect
+from .attacks import ENFORCEMENT, KERNEL, Attack, NotApplicable, PromiseBroken, expect
 from .candidates import JudgedCall
 from .inert import OWN
-from .target import Attempt, Opened, Target
+from .target import Attempt, InertKernel, Target
 
 _MOST: Final = 24
 _NO_POLICY: Final = "no policy is declared; an entry under policies: makes this apply"
@@ -30,7 +30,11 @@ _FOLDER: Final = ".system/guarantees"
 def _no_denial(target: Target) -> str:
     if not target.document["policies"]:
         return _NO_POLICY
-    return "" if target.denied or target.asked else "no policy denies a call that could be built, or asks a person"
+    return (
+        ""
+        if target.denied_calls or target.asked_calls
+        else "no policy denies a call that could be built, or asks a person"
+    )
 
 
 def _distinct(calls: Sequence[JudgedCall]) -> list[JudgedCall]:
@@ -42,12 +46,12 @@ def _distinct(calls: Sequence[JudgedCall]) -> list[JudgedCall]:
 
 
 def _deny_forbidden(target: Target) -> str:
-    calls = _distinct([*target.denied, *target.asked])
+    calls = _distinct([*target.denied_calls, *target.asked_calls])
     for call in calls:
         tried = target.base.attempt(call.ability, call.args, call.principal)
         change = KERNEL if target.document["enforcement"] == "enforce" else ENFORCEMENT
         said = "denied by" if call.outcome == "deny" else "left to a person by"
-        expect(tried.refused, f"{call} is {said} {call.by}, and was not refused: {tried}", change)
+        expect(tried.is_refused, f"{call} is {said} {call.by}, and was not refused: {tried}", change)
     rules = ", ".join(sorted({call.by for call in calls}))
     return f"{pluralise(len(calls), 'call')} refused that the policies deny or leave to a person: {rules}"
 
@@ -59,12 +63,14 @@ def _no_denied_path(target: Target) -> str:
 def _denied_paths(target: Target) -> list[tuple[JudgedCall, str]]:
     """Return calls that are denied, each with the name of an argument that is a path."""
     found = []
-    for call in _distinct(target.denied):
+    for call in _distinct(target.denied_calls):
         names = [split_pointer(pointer)[0] for pointer in call.paths if len(split_pointer(pointer)) == 1]
         found += [(call, name) for name in names if isinstance(call.args.get(name), str) and call.args[name]]
     if not found:
         raise NotApplicable("no call that a policy denies has a path among its arguments")
-    refused = [pair for pair in found if target.base.attempt(pair[0].ability, pair[0].args, pair[0].principal).refused]
+    refused = [
+        pair for pair in found if target.base.attempt(pair[0].ability, pair[0].args, pair[0].principal).is_refused
+    ]
     if not refused:
         raise NotApplicable("the paths that a policy denies are not refused even as they are: see denied-call")
     return refused
@@ -87,7 +93,7 @@ def _spell_paths(target: Target) -> str:
             made = target.base.attempt(call.ability, {**call.args, name: path}, call.principal)
             tried += 1
             expect(
-                made.refused,
+                made.is_refused,
                 f"{call} is denied by {call.by}; with the path {path!r} it was performed",
                 f"{call.by}: write the condition with paths: or under:, which read paths normalised",
             )
@@ -150,7 +156,7 @@ def _break(target: Target, event: str, change: Callable[[BoundAbility], BoundAbi
     call = _find_asked(target, event)
     weak = target.reopen(target.base.kernel, change)
     tried = weak.attempt(call.ability, call.args, call.principal)
-    expect(tried.refused and tried.code == "GATE_DENIED", f"{call} was not refused: {tried}")
+    expect(tried.is_refused and tried.code == "GATE_DENIED", f"{call} was not refused: {tried}")
     return f"{call}: {tried}"
 
 
@@ -164,7 +170,7 @@ _PROGRAMS: Final[Mapping[str, str]] = {
 }
 
 
-def _copy_with_hooks(target: Target) -> Opened:
+def _copy_with_hooks(target: Target) -> InertKernel:
     """Return a copy with hooks that fail, each for a principal of its own."""
     copy = target.variant()
     for name, text in _PROGRAMS.items():
@@ -187,11 +193,11 @@ def _copy_with_hooks(target: Target) -> Opened:
 
 def _fail_program(name: str) -> Callable[[Target], str]:
     def run(target: Target) -> str:
-        opened = target.shared("hooks", _copy_with_hooks)
+        opened = target.open_once("hooks", _copy_with_hooks)
         call, hook = target.call, f"{OWN}{name}"
         tried: Attempt = opened.attempt(call.ability, call.args, hook)
         by = tried.place
-        expect(tried.refused and hook in by, f"{call.ability} was not refused by the hook: {tried} ({by})")
+        expect(tried.is_refused and hook in by, f"{call.ability} was not refused by the hook: {tried} ({by})")
         return str(tried)
 
     return run
@@ -204,7 +210,7 @@ def no_call(target: Target) -> str:
 
 def no_allowed(target: Target) -> str:
     """Return why no call can be made that this workspace allows; empty if one can."""
-    return target.why_not(lambda: target.allowed)
+    return target.why_not(lambda: target.allowed_call)
 
 
 # --- scope ------------------------------------------------------------------------------------------------------------
@@ -217,7 +223,7 @@ def _outside_scope(target: Target) -> str:
     with target.base.session(call.principal) as session:
         session.caller = attrs.evolve(session.caller, scope=Scope("the scope of the attack", names, names))
         tried = target.base.attempt_in(session, call.ability, call.args)
-    expect(tried.refused and tried.code == "TOOL_NOT_ALLOWED", f"{call.ability} was not refused: {tried}")
+    expect(tried.is_refused and tried.code == "TOOL_NOT_ALLOWED", f"{call.ability} was not refused: {tried}")
     return str(tried)
 
 
@@ -243,7 +249,7 @@ def _outside_client(target: Target) -> str:
     for name, call in _hidden_abilities(target):
         tried = target.base.attempt(call.ability, call.args, f"agent:{name}")
         expect(
-            tried.refused and tried.code == "TOOL_NOT_ALLOWED",
+            tried.is_refused and tried.code == "TOOL_NOT_ALLOWED",
             f"the client {name} is not shown {call.ability}, and was not refused: {tried}",
             f"{SETTINGS}: agents: {name}: expose",
         )
@@ -253,7 +259,7 @@ def _outside_client(target: Target) -> str:
 
 def _unknown(target: Target) -> str:
     tried = target.base.attempt("guarantees/unknown", {"text": "x"})
-    expect(tried.refused and tried.code == "TOOL_NOT_FOUND", f"an unknown ability was not refused: {tried}")
+    expect(tried.is_refused and tried.code == "TOOL_NOT_FOUND", f"an unknown ability was not refused: {tried}")
     expect(any(each.type == "tool.denied" for each in tried.events), "the refusal is not in the ledger")
     return str(tried)
 
@@ -296,7 +302,7 @@ def _expect_no_file(target: Target, path: str) -> None:
             file.read()
     except (Failed, OSError):
         return
-    raise Broken(f"a tool can read {path!r} through the host")
+    raise PromiseBroken(f"a tool can read {path!r} through the host")
 
 
 ATTACKS: Final = (

@@ -22,7 +22,7 @@ from deedbook_audit.selection import StateFolder, select_all
 from deedbook_audit.whole import verify
 from deedbook_log.checkpoints.operations import LogOperations
 
-from .attacks import Attack, Broken, expect
+from .attacks import Attack, PromiseBroken, expect
 from .decisions import no_allowed, no_call
 from .inert import OWN
 from .rival import start_rival
@@ -44,13 +44,13 @@ def _verify(state: Path) -> tuple[bool, str]:
 
 
 def _check_unchanged(target: Target) -> str:
-    sound, why = target.verified(_verify)
+    sound, why = target.verify_once(_verify)
     expect(sound, why)
     return why
 
 
 def _unsound(target: Target) -> str:
-    return "" if target.verified(_verify)[0] else "the records are not sound even unchanged: see sound-records"
+    return "" if target.verify_once(_verify)[0] else "the records are not sound even unchanged: see sound-records"
 
 
 def _tamper(change: Callable[[Record], None]) -> Callable[[Target], str]:
@@ -178,7 +178,7 @@ def _begin_log(target: Target) -> Path:
 
 
 def _record_first(target: Target) -> str:
-    call, seen = target.allowed, list[bool]()
+    call, seen = target.allowed_call, list[bool]()
     with target.base.session(call.principal) as session:
         intent = KINDS[call.kind].intent
         target.base.effects.during = lambda _: seen.append(
@@ -194,7 +194,7 @@ def _record_first(target: Target) -> str:
 
 def _fill_disk(target: Target) -> str:
     """Let the operating system refuse every further byte of the session's ledger, as a full disk does."""
-    call = target.allowed
+    call = target.allowed_call
     with suppress(DeedbookError), target.base.session(call.principal) as session:
         before = len(target.base.effects.begun)
         with _file_limit(Path(session.ledger.place).stat().st_size):
@@ -203,7 +203,7 @@ def _fill_disk(target: Target) -> str:
     expect(not begun, f"the effect of {call.ability} began although the ledger could not be written: {made}")
     if isinstance(made, Err):
         return f"{call.ability} was refused: {made.error.code}: {made.error.message}"
-    raise Broken(f"{call.ability} has a result although the ledger could not be written")
+    raise PromiseBroken(f"{call.ability} has a result although the ledger could not be written")
 
 
 @contextmanager
@@ -220,11 +220,11 @@ def _file_limit(size: int) -> Iterator[None]:
 def _no_durable(target: Target) -> str:
     if target.document["durability"] == "os":
         return f"{SETTINGS}: durability: os never waits for the disk"
-    return target.why_not(lambda: target.allowed_write)
+    return target.why_not(lambda: target.allowed_write_call)
 
 
 def _fail_sync(target: Target) -> str:
-    call, failing = target.allowed_write, list[bool]()
+    call, failing = target.allowed_write_call, list[bool]()
 
     def fdatasync(descriptor: int) -> None:
         if failing:
@@ -239,7 +239,7 @@ def _fail_sync(target: Target) -> str:
     expect(not begun, f"the effect of {call.ability} began although its intent was not durable: {made}")
     if isinstance(made, Err):
         return f"{call.ability} was refused: {made.error.code}: {made.error.message}"
-    raise Broken(f"{call.ability} has a result although its intent was not durable")
+    raise PromiseBroken(f"{call.ability} has a result although its intent was not durable")
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _fail_sync(target: Target) -> str:
 
 def _kill(target: Target) -> str:
     """Kill a process in the middle of an effect; the next start has to record the outcome as unknown."""
-    call, session = target.allowed, target.rival.killed
+    call, session = target.allowed_call, target.rival.killed
     expect(session, f"the process was not killed in its call: {target.rival.error}")
     target.base.kernel.recover()
     events = list(read(target.scratch.state / "sessions" / session))
@@ -278,7 +278,7 @@ def _no_account(target: Target) -> str:
 
 def _overspend(target: Target) -> str:
     """Let two processes use one account at the same time."""
-    copy, call = target.variant(), target.allowed
+    copy, call = target.variant(), target.allowed_call
     rule = {"kind": "budget", "match": {"kind": ["tool", "memory"], "principals": [_SPENDER]}, "per": "workspace"}
     rule |= {"account": _SPENDER, "limits": {"calls": {"**": _SPENT}}}
 

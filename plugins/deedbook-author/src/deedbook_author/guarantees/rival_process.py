@@ -14,7 +14,7 @@ from deedbook.ledger.ledger import Ledger
 
 from .inert import make_inert
 from .network import block_sockets
-from .target import Opened
+from .target import InertKernel
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     if task["silence"]:
         block_sockets()
     kernel = open_kernel(task["root"], profile=task["profile"])
-    opened = Opened(*make_inert(kernel, silence=task["silence"]))
+    opened = InertKernel(*make_inert(kernel, silence=task["silence"]))
     if task.get("kill"):
         opened.effects.during = lambda _: os.kill(os.getpid(), signal.SIGKILL)
         with opened.session(task["principal"]) as session:

@@ -12,7 +12,7 @@ from deedbook.format.errors import DeedbookError, describe, recordable
 from deedbook.plugins.plugins import Catalogue, discover
 
 from . import approvals, decisions, records, starts, values
-from .attacks import KERNEL, Attack, AttackResult, Broken, NotApplicable
+from .attacks import KERNEL, Attack, AttackResult, NotApplicable, PromiseBroken
 from .scratch import Original, Scratch, isolated_environment
 from .target import Target
 
@@ -123,7 +123,7 @@ def _outcome(attack: Attack, target: Target) -> Any:
         return "holds", attack.run(target), ""
     except NotApplicable as problem:
         return "not applicable", str(problem), ""
-    except Broken as problem:
+    except PromiseBroken as problem:
         return "broken", problem.found, problem.change
     except KeyboardInterrupt:
         raise

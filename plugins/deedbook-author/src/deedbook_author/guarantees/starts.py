@@ -21,7 +21,7 @@ from deedbook.workspace.site import SETTINGS
 from deedbook.workspace.workspace import load_profile
 from deedbook_author.locking import lock
 
-from .attacks import Attack, Broken, NotApplicable, expect
+from .attacks import Attack, NotApplicable, PromiseBroken, expect
 from .scratch import Scratch
 from .target import Target
 
@@ -69,22 +69,22 @@ def _poison_charter(target: Target) -> str:
 def _no_denial(target: Target) -> str:
     if target.document["enforcement"] != "enforce":
         return "policies are only observed: see denied-call"
-    return "" if target.denied else "no policy denies any of the calls that could be built"
+    return "" if target.denied_calls else "no policy denies any of the calls that could be built"
 
 
 def _exchange_charter(target: Target) -> str:
     """Remove every policy from the sources and the stored charters while a session is open."""
-    copy, call = target.variant(), target.denied[0]
+    copy, call = target.variant(), target.denied_calls[0]
     opened = target.open(copy)
     with opened.session(call.principal) as session:
         before = opened.attempt_in(session, call.ability, call.args)
-        if not before.refused:
+        if not before.is_refused:
             raise NotApplicable("the denied call is not refused even before: see denied-call")
         for folder in (copy.root / ".system/policies", copy.state / "charters"):
             rmtree(folder, ignore_errors=True)
         copy.edit(lambda settings: settings.update(policies={}, enforcement="observe"))
         after = opened.attempt_in(session, call.ability, call.args)
-    expect(after.refused, f"{call} was denied at first, and performed after the sources changed: {after}")
+    expect(after.is_refused, f"{call} was denied at first, and performed after the sources changed: {after}")
     return f"after every policy was removed from the sources: {after}"
 
 
@@ -118,7 +118,7 @@ def _change_source(target: Target) -> str:
         _start(target, copy)
     except DeedbookError as problem:
         return f"the start was refused: {problem.error}"
-    raise Broken("a workspace with lock: required started with a source that `deedbook lock` has not pinned")
+    raise PromiseBroken("a workspace with lock: required started with a source that `deedbook lock` has not pinned")
 
 
 # --- plugins ----------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _remove_plugin(target: Target) -> str:
             _start(target, copy, attrs.evolve(target.catalogue, offers=offers))
         except DeedbookError:
             continue
-        raise Broken(f"the workspace starts without {owner}, which offers {pair[0]} {pair[1]}")
+        raise PromiseBroken(f"the workspace starts without {owner}, which offers {pair[0]} {pair[1]}")
     return f"the start was refused without each of {len(owners)} distributions: {', '.join(sorted(owners))}"
 
 
@@ -194,7 +194,7 @@ def _forbid_writing(target: Target) -> str:
         return f"the start was refused: {problem.error.code}: {_without(problem.error.message, copy.root)}"
     finally:
         copy.state.chmod(0o700)
-    raise Broken("a workspace starts although its state folder cannot be written")
+    raise PromiseBroken("a workspace starts although its state folder cannot be written")
 
 
 def _without(text: str, root: Path) -> str:

@@ -56,7 +56,7 @@ class Attempt:
         return [event for event in self.events if event.type in types]
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether nothing was begun, and none of its intents recorded."""
         return isinstance(self.result, Err) and not self.begun and not self.intents
 
@@ -66,7 +66,7 @@ class Attempt:
         return f"{self.result.error.code}: {self.result.error.message}"
 
 
-class Opened:
+class InertKernel:
     """An open kernel on a scratch copy, with inert effects."""
 
     def __init__(self, kernel: Kernel, effects: InertEffects) -> None:
@@ -113,7 +113,7 @@ class Target:
         self.workspace = scratch.original.workspace
         self._held = ExitStack()
         self._copies = 0
-        self._shared: dict[str, Opened] = {}
+        self._shared: dict[str, InertKernel] = {}
         self._verified: tuple[bool, str] | None = None
 
     def close(self) -> None:
@@ -127,27 +127,27 @@ class Target:
         self._copies += 1
         return self.scratch.variant(str(self._copies))
 
-    def open(self, scratch: Scratch, change: Change | None = None) -> Opened:
+    def open(self, scratch: Scratch, change: Change | None = None) -> InertKernel:
         """Open a copy with inert effects; the target closes it. Raises `DeedbookError`."""
         kernel = self._held.enter_context(_close_after(self.open_raw(scratch)))
         return self.reopen(kernel, change)
 
-    def reopen(self, kernel: Kernel, change: Change | None = None) -> Opened:
+    def reopen(self, kernel: Kernel, change: Change | None = None) -> InertKernel:
         """Return an open *kernel* with inert effects; *change* is applied to each ability."""
-        return Opened(*make_inert(kernel, *([change] if change else []), silence=self.silence))
+        return InertKernel(*make_inert(kernel, *([change] if change else []), silence=self.silence))
 
     def open_raw(self, scratch: Scratch, catalogue: Catalogue | None = None) -> Kernel:
         """Open a copy as a start does; the caller closes it."""
         return open_kernel(scratch.root, profile=scratch.original.profile, catalogue=catalogue or self.catalogue)
 
-    def shared(self, name: str, make: "Callable[[Target], Opened]") -> Opened:
+    def open_once(self, name: str, make: "Callable[[Target], InertKernel]") -> InertKernel:
         """Return the copy that *make* opens, made once for all attacks that use that *name*."""
         if name not in self._shared:
             self._shared[name] = make(self)
         return self._shared[name]
 
     @cached_property
-    def base(self) -> Opened:
+    def base(self) -> InertKernel:
         """The copy as it is."""
         return self.open(self.scratch)
 
@@ -165,22 +165,22 @@ class Target:
         return judge_candidates(self.scratch.root, self.scratch.original.profile, self.catalogue)
 
     @cached_property
-    def denied(self) -> Sequence[JudgedCall]:
+    def denied_calls(self) -> Sequence[JudgedCall]:
         """Calls that policies deny."""
         return [call for call in self.calls if call.outcome == "deny"]
 
     @cached_property
-    def asked(self) -> Sequence[JudgedCall]:
+    def asked_calls(self) -> Sequence[JudgedCall]:
         """Calls about which a person is asked."""
         return [call for call in self.calls if call.outcome == "ask" and call.kind in PERFORMED]
 
     @cached_property
-    def allowed(self) -> JudgedCall:
+    def allowed_call(self) -> JudgedCall:
         """A call that the door allows; raises `NotApplicable` if none is found."""
         return self._first_allowed(self.calls)
 
     @cached_property
-    def allowed_write(self) -> JudgedCall:
+    def allowed_write_call(self) -> JudgedCall:
         """A call with an effect outside that the door allows; raises `NotApplicable` if none is found."""
         return self._first_allowed([call for call in self.calls if call.effects in DURABLE])
 
@@ -188,8 +188,8 @@ class Target:
     def call(self) -> JudgedCall:
         """A call that is allowed, or waits for a person; raises `NotApplicable` if none is found."""
         with suppress(NotApplicable):
-            return self.allowed
-        for call in self.asked:
+            return self.allowed_call
+        for call in self.asked_calls:
             if self.base.attempt(call.ability, call.args, call.principal).code == "NEEDS_HUMAN":
                 return call
         raise NotApplicable("no call of a tool could be built that this workspace does not deny")
@@ -216,14 +216,14 @@ class Target:
     def rival(self) -> RivalReport:
         """What another process reports that tries to write an open session, and then is killed within a call."""
         with self.base.session() as session:
-            kill = not self.why_not(lambda: self.allowed)
+            kill = not self.why_not(lambda: self.allowed_call)
             task = {"locked": str(Path(session.ledger.place).parent), "kill": kill}
             with start_rival(self, self.scratch, task) as rival:
                 return rival.finish()
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def verified(self, verify: Callable[[Path], tuple[bool, str]]) -> tuple[bool, str]:
+    def verify_once(self, verify: Callable[[Path], tuple[bool, str]]) -> tuple[bool, str]:
         """Return what *verify* says of the unchanged records; it is asked once."""
         if self._verified is None:
             self._verified = verify(self.record.state)

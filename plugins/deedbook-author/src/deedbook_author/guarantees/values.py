@@ -8,7 +8,7 @@ from deedbook.format.errors import DeedbookError, IntakeError
 from deedbook.policy.bound import BoundAbility
 from deedbook.workspace.site import SETTINGS
 
-from .attacks import Attack, Broken, NotApplicable, expect
+from .attacks import Attack, NotApplicable, PromiseBroken, expect
 from .decisions import no_allowed, no_call
 from .target import Target
 
@@ -38,7 +38,7 @@ def _wrong_arguments(target: Target) -> str:
     call, tried = target.call, 0
     for args in _misfits(_get_ability(target, call.ability), dict(call.args)):
         made = target.base.attempt(call.ability, args, call.principal)
-        expect(made.refused, f"{call.ability} took arguments that its schema refuses: {args!r}: {made}")
+        expect(made.is_refused, f"{call.ability} took arguments that its schema refuses: {args!r}: {made}")
         expect(any(each.type == "schema.violation" for each in made.events), "the violation is not in the ledger")
         tried += 1
     if not tried:
@@ -47,7 +47,7 @@ def _wrong_arguments(target: Target) -> str:
 
 
 def _wrong_result(target: Target) -> str:
-    call = target.allowed
+    call = target.allowed_call
     bound = _get_ability(target, call.ability)
     wrong = next(
         (each for each in ({"guarantees-unknown": 1}, [None], "no", 0, None) if not bound.gives.valid(each)), ""
@@ -81,7 +81,7 @@ def _refuse_value(target: Target, value: Any) -> None:
     call = target.call
     for args in ({**call.args, "guarantees": value}, dict.fromkeys(call.args, value) or {"guarantees": value}):
         made = target.base.attempt(call.ability, args, call.principal)
-        expect(made.refused and made.code == "INTAKE_REFUSED", f"{call.ability} took {str(value)[:40]!r}: {made}")
+        expect(made.is_refused and made.code == "INTAKE_REFUSED", f"{call.ability} took {str(value)[:40]!r}: {made}")
 
 
 def _not_numbers(target: Target) -> str:
@@ -108,7 +108,7 @@ def _doubled_keys(_target: Target) -> str:
             canonical.parse(text)
         except IntakeError:
             continue
-        raise Broken(f"the JSON {text} is accepted")
+        raise PromiseBroken(f"the JSON {text} is accepted")
     return "JSON with a doubled key, NaN or 1e400 was refused"
 
 
@@ -163,7 +163,7 @@ def _doubled_yaml(target: Target) -> str:
         target.open_raw(copy).close()
     except DeedbookError as problem:
         return f"the start was refused: {problem.error}"
-    raise Broken(f"a workspace whose {SETTINGS} has the key enforcement twice starts")
+    raise PromiseBroken(f"a workspace whose {SETTINGS} has the key enforcement twice starts")
 
 
 ATTACKS: Final = (

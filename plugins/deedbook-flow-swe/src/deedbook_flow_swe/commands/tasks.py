@@ -1,5 +1,6 @@
 """Add tasks, run them, show where they stand, and go on with one: add, run, status, resume."""
 
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from deedbook_flow_swe.running.task_queue import QueuedTask, TaskQueue
 
 _MOST: Final = 20_000
+_TAG: Final = re.compile("[a-z0-9][a-z0-9._-]{0,63}")
+_ID: Final = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DECISIONS: Final = ("go-on", "rework", "stop")
 pipeline_option = click.option("--pipeline", metavar="ID", help="The pipeline, if there are several.")
 
@@ -60,10 +63,13 @@ def add(  # noqa: PLR0913
     generated: bool,
 ) -> int:
     """Add a task with this TITLE to the queue; `deedbook swe run` takes it. Nothing runs."""
+    names = [each.strip() for each in tags.split(",") if each.strip()]
+    for option, given in (("--tags", names), ("--id", [identity] if identity else [])):
+        _check_names(option, given)
     members: dict[str, Any] = {
         "title": title,
         "request": title if file is None else _read_request(Path(file)),
-        "tags": [each.strip() for each in tags.split(",") if each.strip()],
+        "tags": names,
         "priority": priority,
         **({"project": project} if project else {}),
         **({"id": identity} if identity else {}),
@@ -233,6 +239,16 @@ def _open_queue(
 
 def _definition(options: GlobalOptions, pipeline: str | None, profile: str | None) -> Any:
     return find_definition(find_workspace(options, profile), pipeline)
+
+
+def _check_names(option: str, names: Sequence[str]) -> None:
+    """Raise `BindingError` for a tag or an id that no task can have."""
+    form = _TAG if option == "--tags" else _ID
+    letters = "lower-case letters" if option == "--tags" else "letters"
+    for name in names:
+        if not form.fullmatch(name):
+            why = f"{option}: {name!r} is not accepted; use at most 64 {letters}, digits, `.`, `_` and `-`"
+            raise BindingError(fault("USAGE", f"{why}, and begin with a letter or a digit"))
 
 
 def _read_request(file: Path) -> str:

@@ -17,7 +17,7 @@ from deedbook.format.sealed import open_values
 from deedbook_flow_swe import events as names
 from deedbook_flow_swe.definition import PREFIX
 
-from .state import AWAITING_HUMAN, DONE, FAILED, HALTED, ROLLED_BACK
+from .state import AWAITING_HUMAN, DONE, ENDS, FAILED, HALTED, ROLLED_BACK
 from .values import read_object
 
 QUEUED: Final = "QUEUED"
@@ -99,6 +99,9 @@ class TaskBoard:
             each.refresh()
         ordered = sorted(self._sessions.items(), key=lambda each: (each[1].begun, each[0]))
         rows = [attrs.evolve(each.row, history=[*each.row.history]) for _, each in ordered if each.row is not None]
+        for row in rows:
+            if row.session_state == "ended" and row.state not in ENDS:
+                row.state = FAILED  # such as a session that `deedbook sessions close` has ended
         asking = [row for row in rows if row.approval and row.session_state == "suspended"]
         answered = self._find_answered() if asking else frozenset()
         for row in asking:

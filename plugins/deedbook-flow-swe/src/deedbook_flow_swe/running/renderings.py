@@ -34,7 +34,7 @@ _TITLES: Final[Mapping[str, str]] = {
 _ANSWERED: Final = "- A person has answered; `deedbook swe run` goes on with the task."
 _NAME: Final = re.compile(r"## (\S+)")
 MOST_ENDED: Final = 20
-"""The most tasks in the shared files that have ended; `deedbook swe list` and `metrics` read all from the ledgers."""
+"""The most tasks in the shared files that have ended; `deedbook swe status` and `metrics` read all from the ledgers."""
 
 
 def meta_path(task: str) -> str:

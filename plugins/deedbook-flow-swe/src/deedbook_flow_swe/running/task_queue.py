@@ -25,6 +25,8 @@ from deedbook_serve.tasks.views import Task
 from .board import ANSWERED, QUEUED, TaskBoard, TaskRow
 from .files import digest_text
 from .intake import DEFAULT_PROJECT, build_task, name_task
+from .renderings import MOST_ENDED
+from .state import ENDS
 from .values import read_object
 
 PAGE: Final = "shared/queue.md"
@@ -102,7 +104,8 @@ class TaskQueue:
         folder = self._definition.path(f"repos/{project}")
         if "git" in self._definition.abilities and not (self._kernel.site.root / folder / ".git").exists():
             why = f"{folder} is no git repository; name the project of the task, or clone it there"
-            raise TaskError(fault("USAGE", why))
+            found = sorted(each.parent.name for each in (self._kernel.site.root / folder).parent.glob("*/.git"))
+            raise TaskError(fault("USAGE", f"{why}; projects: {', '.join(found) or 'none'}"))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -231,8 +234,11 @@ def parse_line(line: str) -> dict[str, Any]:
 
 
 def render_page(rows: Sequence[TaskRow]) -> str:
-    """Return the page with a line for each task that is not done."""
-    lines = (f"- `{row.task_id}` {row.state}: {' '.join(row.title.split())}\n" for row in rows)
+    """Return the page with a line for each task; of those that have ended, only for the last `MOST_ENDED`."""
+    ended = [row.task_id for row in rows if row.state in ENDS]
+    left = frozenset(ended[:-MOST_ENDED])
+    shown = (row for row in rows if row.task_id not in left)
+    lines = (f"- `{row.task_id}` {row.state}: {' '.join(row.title.split())}\n" for row in shown)
     return f"{_HEAD}\n{''.join(lines)}"
 
 

@@ -67,6 +67,8 @@ class TaskRun:
         """Run the task from its first phase to its end."""
         self._open()
         try:
+            if self._material.repository is not None:
+                self._head = self._material.repository.open()
             while not self._state.has_ended:
                 self._run_phase()
         except Failed as failure:
@@ -88,7 +90,7 @@ class TaskRun:
         return self._commit
 
     def _open(self) -> None:
-        """Write the task's page, which no other run may have written, and open its copy of the repository."""
+        """Write the task's page, which no other run may have written, and record that the task has begun."""
         task = self._material.task
         self._material.time = self._run.now()
         routing, revision = self._find_routing()
@@ -106,9 +108,6 @@ class TaskRun:
                 "generated": task["generated"],
             },
         )
-        repository = self._material.repository
-        if repository is not None:
-            self._head = repository.open()
 
     def _find_routing(self) -> tuple[Object | None, int | None]:
         """Return the routing policy in force, and the event that revised it; the task keeps it to its end."""

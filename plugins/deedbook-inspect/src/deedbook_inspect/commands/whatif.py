@@ -64,7 +64,7 @@ def command(
         _print_differences(asked.workspace, charter)
         print_result(found, len(places))
         message(f"charter {charter.digest} of {system}; nothing was called and nothing is changed")
-    return CHANGED if (found.changed or found.subjects.changed) and not exit_zero else 0
+    return CHANGED if (found.changed_count or found.subjects.changed_count) and not exit_zero else 0
 
 
 def list_ledgers(workspace: str, sessions: "Sequence[str]", *, everything: bool) -> list[Path]:
@@ -123,7 +123,7 @@ def print_result(found: "WhatIf", sessions: int) -> None:
 
     for change in found.changes:
         say(plain(_format_change(change)))
-    hidden = found.changed - len(found.changes)
+    hidden = found.changed_count - len(found.changes)
     if hidden:
         say(f"and {hidden} more; --limit 0 lists all")
     for name, words in TOTALS.items():
@@ -135,7 +135,7 @@ def print_result(found: "WhatIf", sessions: int) -> None:
     calls = pluralise(sum(found.totals.values()), "call")
     ways = (
         f"{found.directions['looser']} looser, {found.directions['tighter']} tighter"
-        if found.changed
+        if found.changed_count
         else "nothing changed"
     )
     say(f"{calls} of {pluralise(sessions, 'session')} judged again: {ways}")
@@ -150,7 +150,7 @@ def _print_subjects(found: "WhatIf") -> None:
     subjects = found.subjects
     for change in subjects.changes:
         say(plain(format_change(change)))
-    hidden = subjects.changed - len(subjects.changes)
+    hidden = subjects.changed_count - len(subjects.changes)
     if hidden:
         say(f"and {hidden} more; --limit 0 lists all")
     for why, number in subjects.reasons.most_common():

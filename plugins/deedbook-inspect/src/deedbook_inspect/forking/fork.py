@@ -12,7 +12,7 @@ from deedbook.sessions.prompts import Reply
 from deedbook.sessions.run_journal import SessionOrigin
 from deedbook.sessions.session import Session
 
-from .past import Past, refuse_settled
+from .past import RecordedPast, refuse_settled
 from .recall import Recall
 from .work import Task, list_work
 
@@ -58,7 +58,7 @@ def plan_fork(
             why = f"event {task.seq} of session {parent.session} cannot be asked for again: {task.why}"
             raise LedgerError(fault("FORK_INCOMPLETE", why))
     refuse_settled(parent, at)
-    recall = Recall(Past(parent, at), kernel.sealer, goes_on=goes_on and not prompts, leaves=leaves)
+    recall = Recall(RecordedPast(parent, at), kernel.sealer, goes_on=goes_on and not prompts, leaves=leaves)
     return Fork(recall, tasks, after)
 
 
@@ -103,7 +103,7 @@ def _leave_past(session: Session, recall: Recall, result: Result[Json | Reply]) 
 
 def _end_recall(session: Session, recall: Recall) -> None:
     """Leave the past if a part of it was not requested again."""
-    pending = [made for made in recall.past.left if made.kind != "flow" and made.outcome is not None]
+    pending = [made for made in recall.past.remaining if made.kind != "flow" and made.outcome is not None]
     if recall.state == "serving" and pending:
         first, more = pending[0], f", and {len(pending) - 1} more" if pending[1:] else ""
         name = (

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.continuation.parent import ParentSession, ValueMissing
-from deedbook.continuation.requests import given_as
+from deedbook.continuation.requests import args_member
 from deedbook.contract import Event
 from deedbook.format.canonical import digest, encode_payload
 from deedbook.format.errors import LedgerError, fault
@@ -43,7 +43,7 @@ class RecordedCall:
     @property
     def stored_args(self) -> Any:
         """The final arguments as the ledger has them."""
-        return self.intent.payload.get(given_as(self.intent.type))
+        return self.intent.payload.get(args_member(self.intent.type))
 
     @property
     def until(self) -> float:
@@ -58,12 +58,12 @@ class RecordedCall:
         return above is other
 
 
-class Past:
+class RecordedPast:
     """The calls of *parent* whose intent is among its events 0 to *at*, as far as they were not taken yet."""
 
     def __init__(self, parent: ParentSession, at: int) -> None:
         self.parent, self.at = parent, at
-        self.left = _without_repeated(list(_recorded_calls(parent, at)))
+        self.remaining = _without_repeated(list(_recorded_calls(parent, at)))
         self.denied = [event for event in parent.events[: at + 1] if event.type == "tool.denied"]
 
     def take(self, kind: str, name: str, raw: bytes) -> "RecordedCall | None":
@@ -71,7 +71,7 @@ class Past:
         wanted = key_of(kind, name, raw)
         found = next((made for made in self.due() if made.key == wanted), None)
         if found is not None:
-            self.left.remove(found)
+            self.remaining.remove(found)
         return found
 
     def due(self) -> Iterator[RecordedCall]:
@@ -80,20 +80,20 @@ class Past:
         Nested calls come after their enclosing call.
         """
         until = inf
-        for made in self.left:
+        for made in self.remaining:
             if made.intent.seq > until:
                 return
-            if made.within is None or made.within not in self.left:
+            if made.within is None or made.within not in self.remaining:
                 yield made
             until = min(until, made.until)
 
-    def nested_in(self, made: RecordedCall) -> Iterator[RecordedCall]:
+    def calls_inside(self, made: RecordedCall) -> Iterator[RecordedCall]:
         """Yield the remaining calls inside *made*."""
-        return (each for each in self.left if each.is_within(made))
+        return (each for each in self.remaining if each.is_within(made))
 
-    def pass_over(self, made: RecordedCall) -> None:
+    def skip(self, made: RecordedCall) -> None:
         """Treat all calls inside *made* as past."""
-        self.left = [each for each in self.left if not each.is_within(made)]
+        self.remaining = [each for each in self.remaining if not each.is_within(made)]
 
 
 def key_of(kind: str, name: str, raw: bytes) -> str:

@@ -14,7 +14,7 @@ from deedbook.call.door import Door
 from deedbook.call.handlers import Outcome, Ticket
 from deedbook.continuation.differences import ValueDifference, find_differences
 from deedbook.continuation.parent import ValueMissing
-from deedbook.continuation.requests import given_as, may_have_effects
+from deedbook.continuation.requests import args_member, may_have_effects
 from deedbook.contract import Event, Object
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DomainError, Result, fault
@@ -22,7 +22,7 @@ from deedbook.format.sealed import Sealer
 from deedbook.policy.bindings import Bindings
 from deedbook.sessions.run_journal import RunJournal, Write
 
-from .past import Past, RecordedCall
+from .past import RecordedCall, RecordedPast
 
 State: TypeAlias = Literal["serving", "ended", "diverged", "real"]
 """What becomes of calls: ``serving`` gives them the past, ``real`` runs their handlers, and in the other two states no
@@ -39,7 +39,7 @@ class Recall:
     what no record holds.
     """
 
-    def __init__(self, past: Past, sealer: Sealer, *, goes_on: bool, leaves: bool) -> None:
+    def __init__(self, past: RecordedPast, sealer: Sealer, *, goes_on: bool, leaves: bool) -> None:
         self.past, self.goes_on = past, goes_on
         self.state: State = "serving"
         self.served = self.refused = 0
@@ -56,7 +56,7 @@ class Recall:
     def outcome_of(self, ticket: Ticket, bindings: Bindings) -> Outcome | None:
         """Return the outcome of an opened call, or ``None`` if its handler must run."""
         with self._turn:
-            if self.state == "serving" and not self.past.left:
+            if self.state == "serving" and not self.past.remaining:
                 self.end()
             if self.state == "serving":
                 return self._serve(ticket, bindings)
@@ -92,7 +92,7 @@ class Recall:
             outcome = self._recorded_outcome(made, made.outcome)
         except ValueMissing as problem:
             return self._incomplete(made, f"its outcome is not there any more ({problem})")
-        self.past.pass_over(made)
+        self.past.skip(made)
         self.served += 1
         return outcome
 
@@ -111,10 +111,10 @@ class Recall:
 
     def _settle_lost(self, ticket: Ticket, made: RecordedCall, bindings: Bindings) -> Outcome | None:
         """Decide about a call without a recorded outcome: one that may have had an effect is not repeated."""
-        names = ticket.bound.id, *(each.name for each in self.past.nested_in(made))
-        self.past.pass_over(made)
+        names = ticket.bound.id, *(each.name for each in self.past.calls_inside(made))
+        self.past.skip(made)
         if not may_have_effects(bindings, names):
-            if not self.past.left:
+            if not self.past.remaining:
                 self.end()
             return None if self.goes_on else self._refuse(ticket)
         begun = f"event {made.intent.seq} of session {self.past.parent.session}"
@@ -171,7 +171,7 @@ class Recall:
         """Return the arguments as the ledger holds them now, with sealed values sealed."""
         words = ticket.bound.event_names
         payload = b"%b%b%b" % (words.intent_head, ticket.raw, words.intent_tail)
-        return decode(self._sealer(words.intent, payload)[0]).get(given_as(words.intent))
+        return decode(self._sealer(words.intent, payload)[0]).get(args_member(words.intent))
 
     def _leave_at(self, made: RecordedCall, why: DomainError, found: list[ValueDifference]) -> Outcome | None:
         self.leave(why, found)

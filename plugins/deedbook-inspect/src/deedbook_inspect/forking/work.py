@@ -6,7 +6,7 @@ from typing import Any, Literal
 import attrs
 
 from deedbook.continuation.parent import ParentSession, ValueMissing
-from deedbook.continuation.requests import given_as
+from deedbook.continuation.requests import args_member
 from deedbook.contract import Event
 from deedbook.format.families import OUTCOMES
 from deedbook.format.folds import NAMED_BY
@@ -61,7 +61,7 @@ def _call(parent: ParentSession, event: Event) -> Task:
     family = event.type.partition(".")[0]
     denied = event.type == "tool.denied"
     name = event.payload.get("name" if denied else NAMED_BY.get(family, "tool_name"))
-    member = "args" if denied else given_as(event.type)
+    member = "args" if denied else args_member(event.type)
     if not isinstance(name, str) or member not in event.payload:
         return Task(event.seq, "call", ability=str(name), why="its arguments are not recorded")
     try:

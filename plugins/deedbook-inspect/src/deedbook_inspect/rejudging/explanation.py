@@ -20,7 +20,7 @@ from deedbook.policy.gates import APPROVAL_GATE, ASKING, Answers, BoundGate, all
 from deedbook.policy.judge import Verdict, make_call
 from deedbook.policy.kinds import DEFAULT_KINDS
 from deedbook.policy.match import AbilityFacts, Match
-from deedbook_audit.rederive import Answer, DecisionInput, Rederived, describe_unknown, rederive
+from deedbook_audit.rederive import Answer, DecisionInput, RederivedDecision, describe_unknown, rederive
 
 Places: TypeAlias = Callable[[str, str, str], str]
 """Returns ``file:line`` for a section of the workspace (``abilities``), an id and a JSON pointer; empty if unknown."""
@@ -94,7 +94,7 @@ def explain(decision_input: DecisionInput, answer: Answer, places: Places, notes
     """
     rederived = rederive(decision_input, answer)
     steps = list(_StepBuilder(decision_input, rederived, places, notes).build())
-    verdict, open_ = rederived.verdict, rederived.undetermined
+    verdict, open_ = rederived.verdict, rederived.undetermined_gate
     if open_ is not None:
         why = describe_unknown(open_)
         return Explanation(steps, "undetermined", "", why, {open_.kind: open_.id}, "", verdict.args)
@@ -105,7 +105,9 @@ def explain(decision_input: DecisionInput, answer: Answer, places: Places, notes
 class _StepBuilder:
     """Builds the steps of one judging."""
 
-    def __init__(self, decision_input: DecisionInput, rederived: Rederived, places: Places, notes: Notes) -> None:
+    def __init__(
+        self, decision_input: DecisionInput, rederived: RederivedDecision, places: Places, notes: Notes
+    ) -> None:
         self.decision_input, self.rederived, self.places, self.notes = decision_input, rederived, places, notes
         self.verdict = rederived.verdict
         self.document = decision_input.bindings.charter.document

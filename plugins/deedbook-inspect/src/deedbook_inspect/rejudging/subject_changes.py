@@ -36,7 +36,7 @@ class SubjectChanges:
         return sum(self.totals.values())
 
     @property
-    def changed(self) -> int:
+    def changed_count(self) -> int:
         """The number of decisions that differ now."""
         return sum(count for change, count in self.totals.items() if change not in _UNCHANGED)
 

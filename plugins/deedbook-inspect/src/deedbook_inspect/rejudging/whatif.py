@@ -103,7 +103,7 @@ class WhatIf:
         self._limit = limit
 
     @property
-    def changed(self) -> int:
+    def changed_count(self) -> int:
         """The number of calls with another decision."""
         return sum(self.directions.values())
 
@@ -139,7 +139,7 @@ class WhatIf:
             "totals": {change: self.totals[change] for change in TOTALS},
             "looser": self.directions["looser"],
             "tighter": self.directions["tighter"],
-            "changed": self.changed,
+            "changed": self.changed_count,
             "undetermined": [{"why": why, "calls": calls} for why, calls in self.reasons.most_common()],
             "changes": [change.as_json() for change in self.changes],
             **({"subjects": self.subjects.as_json()} if self.subjects.all else {}),

@@ -138,7 +138,7 @@ def _list_answers(event: Event) -> Iterator[Statement]:
         return
     for each in asked:
         if isinstance(each, dict):
-            who = next((f"{kind} {show(each[kind])}" for kind in ("hook", "policy") if kind in each), "somebody")
+            who = next((f"{kind} {show(each[kind])}" for kind in ("hook", "policy") if kind in each), "a gate")
             reason = f": {show(each['reason'])}" if each.get("reason") else ""
             text = f"{who} answered {show(each.get('decision'))}{reason}"
             yield Statement(text, place=_format_place(each.get("rule")))

@@ -56,7 +56,7 @@ class LogKeys:
             raise SignatureError(fault("KEY_REFUSED", f"the log has no key yet; {FIRST_KEY_HINT}"))
         note = Note.parse(log.newest.note)
         key = self._load(note.signatures[0].id, None)
-        if not note.signed_by(key.public):
+        if not note.is_signed_by(key.public):
             why = "the key here is not the one that signed the log's newest checkpoint; verify the workspace"
             raise SignatureError(fault("KEY_REFUSED", why))
         return key

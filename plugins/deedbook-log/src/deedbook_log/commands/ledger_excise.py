@@ -33,7 +33,7 @@ def command(options: GlobalOptions, session: str, seq: int, reason: str, princip
     name, by, site = writable_ledger(source, session), author(source, principal), Site.of(source)
     if not yes:
         line = preview(site, name, seq, by)
-        if line.excised:
+        if line.is_excised:
             message(f"the payload of event {seq} of {name} ({line.event_type}) is removed already")
             return 0
         say(f"event {seq} of {name}: {line.event_type}, {line.ts}, a payload of {len(line.payload)} bytes")
@@ -43,7 +43,7 @@ def command(options: GlobalOptions, session: str, seq: int, reason: str, princip
     line = excise(site, name, seq, reason=recordable(reason), by=by)
     renew_pages(source, name)
     notify_extended(source, name, lambda why: report_error(format_error(why)))
-    if line.excised:
+    if line.is_excised:
         message(f"the payload of event {seq} of {name} ({line.event_type}) was removed already")
         return 0
     message(f"the payload of event {seq} of {name} ({line.event_type}) is removed; delete it in backups yourself")

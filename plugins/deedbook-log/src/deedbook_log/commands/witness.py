@@ -156,7 +156,7 @@ def _read_key(store: "WitnessStore", given: str, origin: str | None) -> "tuple[V
         return key, origin or key.name
     change = Rotation.parse(Note.parse(text))
     log = store.find_log(change.origin)
-    if log is None or not any(map(change.signed_by, log.keys)):
+    if log is None or not any(map(change.is_signed_by, log.keys)):
         why = f"no key that is trusted for {change.origin} signed this change of keys; trust the new key by itself"
         raise SignatureError(fault("KEY_REFUSED", why))
     return change.key, change.origin

@@ -49,7 +49,7 @@ def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason:
         with open_ledger(site, name, by) as ledger:
             chosen, before = _select(ledger.folder, seq, digest)
             if not chosen:
-                raise LedgerError(fault("ERASE_REFUSED", _nothing(seq, digest), place=ledger.folder.path))
+                raise LedgerError(fault("ERASE_REFUSED", _nothing_found_message(seq, digest), place=ledger.folder.path))
             values = [
                 value for digests in chosen.values() for each in digests if (value := _value(ledger.folder, each))
             ]
@@ -62,7 +62,7 @@ def erase(site: Site, name: str, *, seq: int | None, digest: str | None, reason:
     return ErasureResult(chosen, tuple(done.erased), tuple(_copies(site.state, values, gone)))
 
 
-def _nothing(seq: int | None, digest: str | None) -> str:
+def _nothing_found_message(seq: int | None, digest: str | None) -> str:
     where = f"event {seq}" if seq is not None else "the ledger"
     what = f"no sealed value {digest}" if digest else "no sealed value"
     return f"{what} is in {where}; remove a payload from its line with `deedbook ledger excise`"

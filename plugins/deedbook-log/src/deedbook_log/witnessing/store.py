@@ -51,7 +51,7 @@ class ServedLog:
         """Return whether a key of the log signed *note*, and no signature falsely claims to be by one."""
         named = {(each.name, each.id) for each in note.signatures}
         mine = [key for key in self.keys if (key.name, key.id) in named]
-        return bool(mine) and all(map(note.signed_by, mine))
+        return bool(mine) and all(map(note.is_signed_by, mine))
 
 
 class WitnessStore:

@@ -59,7 +59,7 @@ class Runner:
         sent = 0
         while True:
             try:
-                while self._retrying(name, once=once)(self._tell, name, box):
+                while self._retry_policy(name, once=once)(self._tell, name, box):
                     sent += 1
             except _FAILURES as problem:
                 self.report(name, f"{problem}; it is sent by the next run")
@@ -77,7 +77,7 @@ class Runner:
         box.move(batch.end)
         return batch.message is not None
 
-    def _retrying(self, name: str, *, once: bool) -> Retrying:
+    def _retry_policy(self, name: str, *, once: bool) -> Retrying:
         def tell(state: RetryCallState) -> None:
             problem = state.outcome.exception() if state.outcome else None
             self.report(name, f"{problem}; attempt {state.attempt_number}, it is tried again")

@@ -107,7 +107,7 @@ def test(options: GlobalOptions, pack: str, coverage: int | None) -> int:
                 source = load_workspace(here.root, catalogue=used)
                 rows.append((each, "workspace", run_cases(each, source, used, skip=True)))
     few = [each for each in rows if each[1] == "scratch" and coverage is not None and each[2].percent < coverage]
-    ok = not few and not any(result.failed for _, _, result in rows)
+    ok = not few and not any(result.failure_count for _, _, result in rows)
     if options.json:
         as_json({"schema_version": "v1", "ok": ok, "runs": [_test_json(*each) for each in rows]})
         return 0 if ok else 1
@@ -138,7 +138,8 @@ def _test_json(pack: "Pack", where: str, result: "TestResult") -> dict[str, Any]
               "problem": each.problem} for each in result.policies]  # fmt: skip
     cases += [{"name": each.trial.name, "place": pack.relocate(each.trial.place), "about": "hooks",
                "got": str(each.got.get("decision", "")), "problem": each.problem} for each in result.hooks]  # fmt: skip
-    return {"pack": pack.name, "version": pack.offer.version, "where": where, "ok": not result.failed, "cases": cases,
+    return {"pack": pack.name, "version": pack.offer.version, "where": where, "ok": not result.failure_count,
+            "cases": cases,
             "skipped": [each.name for each in result.skipped],
             "coverage": {"percent": round(result.percent, 1), "rules": rules}}  # fmt: skip
 
@@ -156,7 +157,7 @@ def _print_test(pack: "Pack", where: str, result: "TestResult") -> None:
         for part in result.coverage:
             if not part.covered:
                 say(plain(f"never decided: {part.label} of {part.policy} ({pack.relocate(part.place)})"))
-    passed = f"{result.count - result.failed} of {pluralise(result.count, 'case')} passed"
+    passed = f"{result.count - result.failure_count} of {pluralise(result.count, 'case')} passed"
     if where == "scratch":
         covered = sum(each.covered for each in result.coverage)
         rules = f"{covered} of {pluralise(len(result.coverage), 'rule')} and defaults decided ({result.percent:.0f} %)"
@@ -243,7 +244,7 @@ def diff(options: GlobalOptions, old: str, new: str, name: str | None, limit: in
     else:
         say(plain(f"{pair[0].title} → {pair[1].title}"))
         _print_comparison(found, used=here is not None)
-    changed = found.decisions.changed or found.decisions.subjects.changed
+    changed = found.decisions.changed_count or found.decisions.subjects.changed_count
     return CHANGED if changed and not exit_zero else 0
 
 

@@ -57,8 +57,8 @@ class PromptRuns:
         """
         flow = request.get("flow")
         if flow is None and client.caller.actor != "user":
-            why = "a client names the flow that its prompt goes to; only persons use the profile's flow and its skills"
-            raise DeedbookError(fault("TOOL_NOT_ALLOWED", f'RUN without "flow" is for persons: {why}'))
+            why = 'RUN without "flow" is for persons; a client names a flow that is exposed to it'
+            raise DeedbookError(fault("TOOL_NOT_ALLOWED", why))
         session = self._kernel.session("run", principal=client.principal, mode=request.get("mode", "interactive"))
         with self._hold(session, client.id):
             begun(session.id)

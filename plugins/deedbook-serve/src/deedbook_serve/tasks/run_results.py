@@ -5,6 +5,7 @@ context, so that a run that did not complete is no success.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,15 +21,17 @@ from deedbook_serve.archive import SessionArchive
 _ANSWERED: Final = frozenset({"approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"})
 
 
-def conclude(session: Session, result: Json) -> Result[Json]:
-    """Return the outcome of the run that *result*, given in *session*, refers to; *result* itself for any other."""
-    context = session.find_context(result)
-    if context is None:
-        return Ok(result)
-    outcome = context.outcome()
+def conclude(session: Session, span: str, result: Result[Json]) -> Result[Json]:
+    """Return the outcome of the call *span* of *session* with *result*: that of the run, for a flow with a context.
+
+    If a call inside it needs a person, the details have the requests that wait (`list_approvals`).
+    """
+    context = session.find_context(result.value) if isinstance(result, Ok) else None
+    outcome = context.outcome() if context else result
     if isinstance(outcome, Ok) or outcome.error.code != "NEEDS_HUMAN":
         return outcome
-    return Err(outcome.error, list_approvals(find_requests(read(session.ledger.place), context.run)))
+    found = list_approvals(find_requests(read(session.ledger.place), span))
+    return Err(outcome.error, {**outcome.details, **found})
 
 
 def conclude_recorded(state: Path, call: str | None, result: Json) -> Result[Json]:
@@ -79,6 +82,14 @@ def find_requests(events: Iterable[Event], span: str) -> list[str]:
     for event in events:
         requests.step(event)
     return requests.open
+
+
+def read_approvals(state: Path, call: str | None) -> dict[str, Any]:
+    """Return the requests beneath a recorded *call* (its idempotency key), as `list_approvals` does."""
+    session, _, span = (call or "").partition(":")
+    with suppress(DeedbookError, OSError):
+        return list_approvals(find_requests(read(state / "sessions" / session), span))
+    return {}
 
 
 def list_approvals(requests: Sequence[str]) -> dict[str, Any]:

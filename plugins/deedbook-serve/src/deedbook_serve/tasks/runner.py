@@ -20,7 +20,7 @@ from deedbook.sessions.session import Session
 from .book import KEY, RUNNABLE, TASK_ID, TaskBook, TaskRecord
 from .preflights import Preflights, Unavailable
 from .run_recovery import RunRecovery
-from .run_results import conclude, conclude_recorded
+from .run_results import conclude, conclude_recorded, read_approvals
 from .task_log import TaskLog, get_state_folder
 from .task_runs import DECIDE, RunResult, TaskRuns
 from .views import Task, build_view
@@ -228,7 +228,8 @@ class Tasks:
         if position and position.type == "task.decided":
             return Ok(RunResult(result=None, task=task.id, recorded=True))
         if "code" in payload:
-            return Err(fault(payload["code"], payload.get("message", "")))
+            more = read_approvals(self.book.state, payload.get("call")) if payload["code"] == "NEEDS_HUMAN" else {}
+            return Err(fault(payload["code"], payload.get("message", "")), more)
         outcome = conclude_recorded(self.book.state, payload.get("call"), payload.get("result"))
         return outcome if isinstance(outcome, Err) else Ok(RunResult(result=outcome.value, task=task.id, recorded=True))
 
@@ -257,9 +258,9 @@ class Tasks:
             return before
         signals = before.value.signals
         result = session.door.perform(before.value)
-        result = result if isinstance(result, Err) else conclude(session, result.value)
+        result = conclude(session, before.value.span, result)
         if isinstance(result, Err):
-            return Err(result.error, {"signals": signals})
+            return Err(result.error, {**result.details, "signals": signals})
         return Ok(RunResult(result=result.value, signals=signals))
 
     def _repeat(self, task: TaskRecord) -> Result[RunResult]:

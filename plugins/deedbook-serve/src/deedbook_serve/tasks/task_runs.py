@@ -79,7 +79,8 @@ class TaskRuns:
                 result = Err(fault("CANCELLED", f"{ability} was cancelled"))
                 result = _perform_call(door, ticket)
                 if isinstance(result, Ok):
-                    given, result = result.value, conclude(self._session, result.value)
+                    given = result.value
+                result = conclude(self._session, ticket.span, result)
         except BaseException:
             with suppress(DeedbookError):
                 self._record_end(task, ticket, result, given, span, time.perf_counter() - started)

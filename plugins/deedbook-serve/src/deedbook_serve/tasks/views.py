@@ -8,7 +8,7 @@ from deedbook.contract import Json, Object
 from deedbook.format.errors import Ok
 
 from .book import State, TaskBook, TaskRecord
-from .run_results import conclude_recorded
+from .run_results import conclude_recorded, read_approvals
 
 
 @attrs.frozen(kw_only=True)
@@ -62,9 +62,18 @@ def build_view(book: TaskBook, task: TaskRecord, *, opened: bool = False) -> Tas
         id=task.id, ability=task.ability, state=state, principal=task.owner[0], on_behalf_of=task.owner[1],
         charter=task.charter, created=task.created, latest=task.latest, runs=task.runs, args=bound["args"],
         key=task.key, direct=task.direct, result=result, code=ended.get("code"),
-        message=ended.get("message"), approval=task.approvals[-1] if state == "waiting" and task.approvals else None,
+        message=ended.get("message"), approval=_find_approval(book, task, state, ended, opened=opened),
         decided=decision.get("answer"),
     )  # fmt: skip
+
+
+def _find_approval(book: TaskBook, task: TaskRecord, state: State, ended: Object, *, opened: bool) -> str | None:
+    """Return the request of a task that waits; for an opened view also that of a flow that ended NEEDS_HUMAN."""
+    if state == "waiting":
+        return task.approvals[-1] if task.approvals else None
+    if opened and state == "failed" and ended.get("code") == "NEEDS_HUMAN":
+        return read_approvals(book.state, ended.get("call")).get("approval")
+    return None
 
 
 def _read_payload(book: TaskBook, task: TaskRecord, *types: str, opened: bool) -> Object:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, received_image
+from .protocol import Call, Protocol, ReceivedRequest, describe_image
 
 
 class OllamaChat(Protocol):
@@ -21,7 +21,7 @@ class OllamaChat(Protocol):
         """Return the address without ``/api``."""
         return url
 
-    def meaning(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
+    def semantic_faults(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
         """Yield what the server refuses, or takes and answers wrongly: results without calls, a format with tools."""
         if path != "/api/chat":
             yield f"the address {path}"
@@ -44,7 +44,7 @@ class OllamaChat(Protocol):
                 said.append(("result", message["tool_name"], json.loads(message["content"])))
             else:
                 said += [(message["role"], message["content"])] if message["content"] else []
-                said += map(received_image, message.get("images", ()))
+                said += map(describe_image, message.get("images", ()))
                 functions = [call["function"] for call in message.get("tool_calls", ())]
                 said += [("call", each["name"], each["arguments"]) for each in functions]
         options = body.get("options", {})

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, image_in, sse, written
+from .protocol import Call, Protocol, ReceivedRequest, args_text, describe_image_url, sse
 
 
 class ChatCompletions(Protocol):
@@ -18,7 +18,7 @@ class ChatCompletions(Protocol):
         """Return the address with ``/v1``."""
         return f"{url}/v1"
 
-    def meaning(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
+    def semantic_faults(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
         """Yield what the API refuses: wrong addresses, and calls that are not answered."""
         if path != "/v1/chat/completions":
             yield f"the address {path}"
@@ -41,7 +41,7 @@ class ChatCompletions(Protocol):
             if message["role"] == "tool":
                 said.append(("result", names[message["tool_call_id"]], json.loads(message["content"])))
             elif message["role"] != "system":
-                said += _said(message)
+                said += _message_parts(message)
                 for call in message.get("tool_calls", ()):
                     names[call["id"]] = call["function"]["name"]
                     said.append(("call", call["function"]["name"], json.loads(call["function"]["arguments"])))
@@ -92,11 +92,14 @@ class ChatCompletions(Protocol):
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": 21}
 
 
-def _said(message: Any) -> list[tuple[Any, ...]]:
+def _message_parts(message: Any) -> list[tuple[Any, ...]]:
     role, content = message["role"], message["content"]
     if not isinstance(content, list):
         return [(role, content)] if content else []
-    return [image_in(part["image_url"]["url"]) if "image_url" in part else (role, part["text"]) for part in content]
+    return [
+        describe_image_url(part["image_url"]["url"]) if "image_url" in part else (role, part["text"])
+        for part in content
+    ]
 
 
 def _end(calls: Sequence[Call]) -> str:
@@ -104,7 +107,7 @@ def _end(calls: Sequence[Call]) -> str:
 
 
 def _call(number: int, call: Call) -> dict[str, Any]:
-    return {"id": f"call_{number}", "type": "function", "function": {"name": call[0], "arguments": written(call[1])}}
+    return {"id": f"call_{number}", "type": "function", "function": {"name": call[0], "arguments": args_text(call[1])}}
 
 
 def _chunk(choices: Sequence[Any]) -> dict[str, Any]:

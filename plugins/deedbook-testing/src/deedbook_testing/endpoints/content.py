@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from .protocol import Call, Protocol, ReceivedRequest, image_in, sse
+from .protocol import Call, Protocol, ReceivedRequest, describe_image_url, sse
 
 SIGNATURE: Final = base64.b64encode(b"what the model thought>>>???").decode()
 """The signature of the first call of an answer; its bytes differ between the two alphabets of base64."""
@@ -26,7 +26,7 @@ class GenerateContent(Protocol):
         """Return the address without the version."""
         return url
 
-    def meaning(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
+    def semantic_faults(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
         """Yield what the API refuses: wrong addresses, calls that are not answered or not signed, forms with tools."""
         if not _PATH.fullmatch(path):
             yield f"the address {path}"
@@ -41,7 +41,7 @@ class GenerateContent(Protocol):
             if answers != open_calls:
                 yield f"the calls {open_calls} are answered by {answers}"
             first = next((part for part in turn["parts"] if "functionCall" in part), None)
-            if first is not None and not _signed(first.get("thoughtSignature")):
+            if first is not None and not _is_signed(first.get("thoughtSignature")):
                 yield "Function call is missing a thought_signature in functionCall parts."
             open_calls = functions
         if body.get("tools") and "responseMimeType" in body.get("generationConfig", {}):
@@ -59,7 +59,7 @@ class GenerateContent(Protocol):
                 elif "inlineData" in part:
                     inline = part["inlineData"]
                     media_type = inline.get("mimeType", inline.get("mime_type"))
-                    said.append(image_in(f"data:{media_type};base64,{inline['data']}"))
+                    said.append(describe_image_url(f"data:{media_type};base64,{inline['data']}"))
                 elif "functionCall" in part:
                     said.append(("call", part["functionCall"]["name"], part["functionCall"]["args"]))
                 else:
@@ -118,8 +118,8 @@ def _part(number: int, call: Call) -> dict[str, Any]:
     return function if number else {**function, "thoughtSignature": SIGNATURE}
 
 
-def _signed(signature: Any) -> bool:
-    """Tell whether a signature is the model's own, in either alphabet, or the text that stands for a foreign one."""
+def _is_signed(signature: Any) -> bool:
+    """Return whether a signature is the model's own, in either alphabet, or the text that stands for a foreign one."""
     if not isinstance(signature, str):
         return False
     plain = signature.replace("-", "+").replace("_", "/")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, image_in, sse, written
+from .protocol import Call, Protocol, ReceivedRequest, args_text, describe_image_url, sse
 
 
 class Messages(Protocol):
@@ -18,7 +18,7 @@ class Messages(Protocol):
         """Return the address without ``/v1``."""
         return url
 
-    def meaning(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
+    def semantic_faults(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
         """Yield what the API refuses: wrong addresses, open calls, turns that do not alternate, loose schemas."""
         if path != "/v1/messages" or headers.get("anthropic-version") != "2023-06-01":
             yield f"{path} with the version {headers.get('anthropic-version')}"
@@ -51,7 +51,7 @@ class Messages(Protocol):
                     said.append((turn["role"], block["text"]))
                 elif block["type"] == "image":
                     source = block["source"]
-                    said.append(image_in(f"data:{source['media_type']};base64,{source['data']}"))
+                    said.append(describe_image_url(f"data:{source['media_type']};base64,{source['data']}"))
                 elif block["type"] == "tool_use":
                     names[block["id"]] = block["name"]
                     said.append(("call", block["name"], block["input"]))
@@ -91,7 +91,7 @@ class Messages(Protocol):
         pieces = [("text_delta", "text", text) for text in texts]
         made += _block(1, {"type": "text", "text": ""}, pieces) if pieces else []
         for number, call in enumerate(calls):
-            raw = written(call[1])
+            raw = args_text(call[1])
             parts = [("input_json_delta", "partial_json", part) for part in ("", raw[:5], raw[5:])]
             made += _block(2 + number, {**_use(number, call), "input": {}}, parts)
         end = finish or ("tool_use" if calls else "end_turn")

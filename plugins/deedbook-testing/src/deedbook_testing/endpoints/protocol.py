@@ -54,24 +54,24 @@ class Protocol(ABC):
     """Whether every call has an id that the vendor gives."""
 
     @cached_property
-    def published(self) -> Any:
+    def validator(self) -> Any:
         """The validator of a request's body."""
         place = Path(__file__).parent / self.schema
         return jsonschema_rs.validator_for(json.loads(place.read_text(encoding="utf-8")))
 
     def faults(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
         """Yield what the published protocol refuses in a request."""
-        yield from (f"{each.instance_path}: {each.message}" for each in self.published.iter_errors(body))
+        yield from (f"{each.instance_path}: {each.message}" for each in self.validator.iter_errors(body))
         if headers.get("content-type") != "application/json":
             yield f"the content type {headers.get('content-type')}"
-        yield from self.meaning(path, headers, body)
+        yield from self.semantic_faults(path, headers, body)
 
     @abstractmethod
     def address(self, url: str) -> str:
         """Return ``base_url`` of a server at *url*."""
 
     @abstractmethod
-    def meaning(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
+    def semantic_faults(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
         """Yield what the protocol refuses though it has the right shape."""
 
     @abstractmethod
@@ -113,22 +113,22 @@ class Protocol(ABC):
         return document(self.error(message, status), status=status, headers=headers)
 
 
-def written(args: Any) -> str:
+def args_text(args: Any) -> str:
     """Return a call's arguments as the text that the model wrote."""
     return args if isinstance(args, str) else json.dumps(args)
 
 
-def received_image(data: str) -> tuple[str, str, str]:
+def describe_image(data: str) -> tuple[str, str, str]:
     """Return what `ReceivedRequest.said` has of an image in base64, of either alphabet, by what the bytes are."""
     raw = base64.b64decode(data.replace("-", "+").replace("_", "/"), validate=True)
     kind = next(kind for begin, kind in _IMAGES.items() if raw.startswith(begin))
     return "image", kind, sha256(raw).hexdigest()
 
 
-def image_in(url: str) -> tuple[str, str, str]:
+def describe_image_url(url: str) -> tuple[str, str, str]:
     """Return what `ReceivedRequest.said` has of an image in a ``data:`` URL."""
     kind, _, data = url.removeprefix("data:").partition(";base64,")
-    said = received_image(data)
+    said = describe_image(data)
     assert said[1] == kind, f"the URL says {kind}, the image is {said[1]}"
     return said
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .protocol import Call, Protocol, ReceivedRequest, image_in, sse, written
+from .protocol import Call, Protocol, ReceivedRequest, args_text, describe_image_url, sse
 
 
 class Responses(Protocol):
@@ -18,7 +18,7 @@ class Responses(Protocol):
         """Return the address with ``/v1``."""
         return f"{url}/v1"
 
-    def meaning(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
+    def semantic_faults(self, path: str, headers: Mapping[str, str], body: Any) -> Iterator[str]:
         """Yield what the API refuses: wrong addresses, outputs without calls, calls without outputs."""
         if path != "/v1/responses":
             yield f"the address {path}"
@@ -39,7 +39,7 @@ class Responses(Protocol):
                 case "function_call_output":
                     said.append(("result", names[item["call_id"]], json.loads(item["output"])))
                 case _:
-                    said += _said(item)
+                    said += _message_parts(item)
         return ReceivedRequest(
             model=body["model"],
             system=body.get("instructions", ""),
@@ -87,7 +87,7 @@ class Responses(Protocol):
             for text in texts
         ]
         for number, call in enumerate(calls):
-            delta = written(call[1])
+            delta = args_text(call[1])
             made.append({"type": "response.function_call_arguments.delta", "output_index": 2 + number, "delta": delta})
         made += [{"type": "response.output_item.done", "output_index": 0, "item": item} for item in whole["output"]]
         made.append({"type": f"response.{whole['status']}", "response": whole})
@@ -107,13 +107,13 @@ class Responses(Protocol):
         return {"input_tokens": read, "output_tokens": written, "total_tokens": 21, **details}
 
 
-def _said(item: Any) -> list[tuple[Any, ...]]:
+def _message_parts(item: Any) -> list[tuple[Any, ...]]:
     role, content = item["role"], item["content"]
     if isinstance(content, str):
         return [(role, content)]
-    return [image_in(part["image_url"]) if "image_url" in part else (role, part["text"]) for part in content]
+    return [describe_image_url(part["image_url"]) if "image_url" in part else (role, part["text"]) for part in content]
 
 
 def _call(number: int, call: Call) -> dict[str, Any]:
     head = {"type": "function_call", "id": f"fc{number}", "call_id": f"call_{number}", "status": "completed"}
-    return {**head, "name": call[0], "arguments": written(call[1])}
+    return {**head, "name": call[0], "arguments": args_text(call[1])}

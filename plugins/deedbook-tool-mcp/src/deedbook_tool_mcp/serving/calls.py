@@ -105,7 +105,8 @@ class ToolService:
             return _build_declined(str(params.request_state))
         tool = self._tools.find(params.name)
         running_call = RunningCall(self._tools.find_ability(params.name))
-        patience = 0.0 if contact == "round" and not is_repeated else self._calls.patience
+        returns_first = contact == "round" and not is_repeated and not (tool and tool.makes_calls)
+        patience = 0.0 if returns_first else self._calls.patience
         result = await self._calls.call(ctx, running_call, params.arguments or {}, patience, asks=contact == "question")
         if result is None:
             return _build_declined(running_call.approval)
@@ -119,6 +120,7 @@ class ToolService:
             and not is_repeated
             and result.error.code == "NEEDS_HUMAN"
             and running_call.request is not None
+            and not running_call.is_nested
         ):
             return people.build_round_trip(running_call.request)
         return _build_refusal(result.error, running_call, ctx.protocol_version)
@@ -194,10 +196,14 @@ async def _wait_for_end(task: asyncio.Task[None]) -> None:
 def _build_refusal(error: DomainError, running_call: RunningCall, version: str) -> CallToolResult:
     if running_call.faults or error.code == "INTAKE_REFUSED":
         return build_wrong_arguments(error, version, running_call.faults)
-    more = (
-        people.build_retry_hint(running_call.approval) if error.code == "NEEDS_HUMAN" and running_call.approval else ""
-    )
-    return build_failure(error, approval=running_call.approval, more=more)
+    if error.code != "NEEDS_HUMAN":
+        return build_failure(error, approval=running_call.approval)
+    approvals, more = running_call.approvals, ""
+    if running_call.is_nested:
+        more = people.build_restart_hint(running_call.ability, approvals)
+    elif approvals:
+        more = people.build_retry_hint(approvals[-1])
+    return build_failure(error, approval=approvals[-1] if approvals else "", approvals=approvals, more=more)
 
 
 def _build_declined(approval: str) -> CallToolResult:

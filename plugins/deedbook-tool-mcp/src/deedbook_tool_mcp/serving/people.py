@@ -3,6 +3,7 @@
 A client's answer is never an approval: another principal signs approvals. The question is only whether to wait for one.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from mcp_types import ClientCapabilities, ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
@@ -46,6 +47,15 @@ def build_retry_hint(identity: str) -> str:
     return (
         f"\nNothing has been done. Once it is approved (deedbook approvals approve {identity}), "
         "make the same call again; it goes on then, once."
+    )
+
+
+def build_restart_hint(ability: str, approvals: Sequence[str]) -> str:
+    """Return the text for a model whose call of *ability* ended since a call inside it waits for *approvals*."""
+    commands = ", ".join(f"deedbook approvals approve {identity}" for identity in approvals)
+    return (
+        f"\n{ability} has ended; what it did before is done. Once a person has approved ({commands}), the same call "
+        "begins from the start, and what was approved is not asked about again."
     )
 
 

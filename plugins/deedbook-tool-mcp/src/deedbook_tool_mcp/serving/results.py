@@ -1,6 +1,7 @@
 """The outcome of a call as MCP: a result, an error result, or an error of the protocol."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from mcp import MCPError
@@ -13,7 +14,8 @@ from deedbook import DomainError, Json, Object
 from .tools import AbilityTool
 
 ERROR: Final = "deedbook/error"
-"""The key of the error in a result's ``_meta``: ``code``, ``message``, ``retryable``, ``approval``.
+"""The key of the error in a result's ``_meta``: ``code``, ``message``, ``retryable``, ``approval``, and
+``approvals`` if several requests wait.
 
 Not in ``structuredContent``, which has to fit the tool's output schema even if the call failed."""
 MAX_NAME: Final = 200
@@ -32,10 +34,14 @@ def build_result(value: Json, tool: AbilityTool) -> CallToolResult:
     return CallToolResult(content=[_build_text(value)], structured_content=None if tool.is_content else structured)
 
 
-def build_failure(error: DomainError, *, approval: str = "", more: str = "") -> CallToolResult:
+def build_failure(
+    error: DomainError, *, approval: str = "", approvals: Sequence[str] = (), more: str = ""
+) -> CallToolResult:
     """Return the error result for *error*: text for a model, and the same for a program."""
     text = f"{error} [{error.code}]{more}"
     details = describe_error(error, approval)
+    if len(approvals) > 1:
+        details["approvals"] = list(approvals)
     return CallToolResult(content=[TextContent(text=text)], is_error=True, _meta={ERROR: details})
 
 

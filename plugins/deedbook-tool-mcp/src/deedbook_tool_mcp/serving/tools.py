@@ -40,13 +40,14 @@ class AbilityTool:
     """An ability as a tool.
 
     *is_wrapped*: its result is not an object and becomes ``result`` of one. *is_content*: its result has the form of
-    MCP, ``content`` blocks and perhaps ``structuredContent``.
+    MCP, ``content`` blocks and perhaps ``structuredContent``. *makes_calls*: it uses other abilities.
     """
 
     ability: str
     tool: Tool
     is_wrapped: bool
     is_content: bool
+    makes_calls: bool = False
 
 
 class ToolList:
@@ -146,7 +147,7 @@ def _build_tool(name: str, ability: str, document: Mapping[str, Any]) -> Ability
         output_schema=output_schema,
         annotations=build_annotations(entry["effects"], entry["tags"]),
     )
-    return AbilityTool(ability, tool, wraps, content)
+    return AbilityTool(ability, tool, wraps, content, entry["kind"] == "flow" or bool(entry["uses"]))
 
 
 def _build_upstream_tool(ability: str, document: Mapping[str, Any]) -> AbilityTool:

@@ -18,6 +18,8 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 MAX_UPDATES: Final = 256
 """How many updates may wait for the reader; further ones are dropped."""
 
+_ANSWERED: Final = frozenset({"approval.granted", "approval.refused", "approval.expired", "approval.withdrawn"})
+
 
 class Progress(NamedTuple):
     """The progress of a call: a number that only grows, perhaps of a *total*, and a text for a person."""
@@ -49,12 +51,15 @@ Update: TypeAlias = Progress | PendingApproval | LogMessage | CallEnd
 class RunningCall:
     """One call in progress. *request* is the latest approval request, *faults* the faults of the arguments.
 
+    *waiting* has the approval requests without an answer, by span: of the call itself, or of calls that it makes.
+
     *on_first* is called once, on the loop that serves, at the first update.
     """
 
     def __init__(self, ability: str) -> None:
         self.ability = ability
         self.request: Object | None = None
+        self.waiting: dict[str, Object] = {}
         self.faults: list[Object] = []
         self.on_first: Callable[[], object] = list
         self._has_updates = False
@@ -66,6 +71,16 @@ class RunningCall:
     def approval(self) -> str:
         """The id of the latest approval request; empty without one."""
         return str(self.request["approval"]) if self.request else ""
+
+    @property
+    def approvals(self) -> list[str]:
+        """The ids of the approval requests without an answer, each once."""
+        return list(dict.fromkeys(str(each["approval"]) for each in self.waiting.values()))
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether a person is asked about a call that this call makes, and not about this call."""
+        return any(each["name"] != self.ability for each in self.waiting.values())
 
     def end(self) -> None:
         """Add the last update; called on the loop that serves."""
@@ -86,8 +101,10 @@ class RunningCall:
     def record_event(self, event: Event) -> None:
         """Receive an event of the ledger."""
         if event.type == "approval.requested":
-            self.request = event.payload
+            self.request = self.waiting[event.span] = event.payload
             self._post(lambda: PendingApproval(event.payload))
+        elif event.type in _ANSWERED:
+            self.waiting.pop(event.parent or "", None)
         elif event.type == "schema.violation" and event.payload["name"] == self.ability:
             wrong = event.payload["subject"] != "result" and isinstance(event.payload["errors"], list)
             self.faults = [dict(each) for each in event.payload["errors"]] if wrong else []
