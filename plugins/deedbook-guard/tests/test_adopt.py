@@ -256,6 +256,14 @@ def test_workspace_that_the_program_names_is_the_one_that_is_written(place):
     assert not (place.path / ".system").exists()
 
 
+def test_program_that_names_no_workspace_is_told_to_name_it_before_it_enforces(place, monkeypatch):
+    line = f"guard('shop', workspace='{place.path}')"
+    assert line in adopt(place).err
+    assert line in adopt(place).err, "also if there is nothing to change"
+    monkeypatch.setenv("DEEDBOOK_WORKSPACE", str(place.path))
+    assert "workspace=" not in adopt(place).err
+
+
 def test_what_cannot_be_declared_is_noted(place):
     more = """
 agent = Agent(
@@ -267,7 +275,7 @@ agent = Agent(
 """
     (place.path / "app.py").write_text(f"{PROGRAM}{more}")
     ran = adopt(place)
-    assert ran.err.count("note: ") == 5
+    assert ran.err.count("note: ") == 6
     assert tools(place) == {"far": {"effects": "write"}, "two": {"effects": "write"}}
 
 

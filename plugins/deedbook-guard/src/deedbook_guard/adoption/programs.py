@@ -43,12 +43,12 @@ class Program:
 _FOUND: Final[ContextVar[FoundProgram | None]] = ContextVar("deedbook_found_program", default=None)
 
 
-def note_guard(agent: str, workspace: Any) -> bool:
+def note_guard(agent: str, workspace: Path | None) -> bool:
     """Note a guard if a program is imported now; return whether that is so."""
     found = _FOUND.get()
     if found is None:
         return False
-    found.guards.append(FoundGuard(agent, Path(workspace) if workspace is not None else None))
+    found.guards.append(FoundGuard(agent, workspace))
     return True
 
 
