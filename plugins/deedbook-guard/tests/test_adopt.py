@@ -134,7 +134,7 @@ def test_second_run_changes_nothing(place, text):
         settle(place, text)
     adopt(place)
     before = files(place)
-    assert "nothing to change" in adopt(place).err
+    assert f"{place.path}: nothing to change" in adopt(place).err
     assert files(place) == before
 
 
@@ -200,9 +200,11 @@ def test_policy_of_the_same_name_is_kept(place):
         ("", ["crewai", "app:agent"], "no adapter for 'crewai'"),
         ("", ["broken", "app:agent"], "cannot be imported"),
         ("", ["toolkit", "app"], "MODULE:AGENT"),
-        ("", ["toolkit", "nowhere:agent"], "nowhere"),
+        ("", ["toolkit", "nowhere:agent"], "run the command in the folder from which the program runs"),
+        ("", ["toolkit", "nowhere.app:agent"], "there is no module 'nowhere' in "),
+        ("import nothing_of_that_name", ["toolkit", "app:agent"], "app.py:11: app:agent: ModuleNotFoundError"),
         ("", ["toolkit", "app:agnet"], "agnet"),
-        ("", ["toolkit", "app:text"], "it is 'dict' and not a toolkit.Agent"),
+        ("", ["toolkit", "app:text"], "not a toolkit.Agent; name a module's variable that holds one"),
         ("", ["toolkit", "app:guard"], "MODULE:FUNCTION()"),
         ("1 / 0", ["toolkit", "app:agent"], "app.py:11: "),
         ("raise SystemExit(0)", ["toolkit", "app:agent"], "app.py:11"),

@@ -51,7 +51,7 @@ def command(options: GlobalOptions, framework: str, target: str, name: str | Non
     for note in (*listed.unlisted, *notes):
         message(plain(f"note: {note}"))
     if not changes:
-        message(f"{display_path(root)}: nothing to change")
+        message(f"{root}: nothing to change")
     elif dry_run:
         message("nothing was written")
     else:
