@@ -33,7 +33,7 @@ WRONG = [
     (["sesions"], 'did you mean "sessions"?'),
     (["zzz"], "there is no command 'zzz'"),
     (["--frobnicate"], "--frobnicate"),
-    (["--json", "abilities"], "options of a command stand after it: deedbook COMMAND --json"),
+    (["--kind", "tool", "plugins"], "options of a command stand after it: deedbook COMMAND --kind"),
     (["new", "plugin", "x"], "Missing option '--kind'. Choose from: tool, provider,"),
     (["completion"], "Choose from: bash, zsh, fish"),
     (["run"], "PROMPT"),
