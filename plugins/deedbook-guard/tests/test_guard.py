@@ -305,6 +305,7 @@ guard("shop")
     )  # fmt: skip
     place = tmp_path / "state/deedbook/shop"
     assert ran.stderr.count(str(place)) == 1
+    assert "name it: guard('shop', workspace=…)" in ran.stderr
     assert not list((tmp_path / "empty").iterdir())
     (session,) = (place / ".deedbook/sessions").iterdir()
     found = {event.type: event.payload for event in read(session / ".events.jsonl")}

@@ -142,7 +142,8 @@ def find_or_create(agent: str, workspace: Path | None, state: str | os.PathLike[
     if OPEN.is_first(place.resolve()):
         sys.stderr.write(
             f"deedbook: no workspace here, so no policy is in force for {agent!r}; calls are recorded. "
-            f"See them with: deedbook -C {place} tree last\n"
+            f"See them with: deedbook -C {place} tree last; "
+            f"if the workspace is in another folder, name it: guard({agent!r}, workspace=…)\n"
         )
     return place.resolve()
 
