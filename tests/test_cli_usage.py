@@ -186,7 +186,7 @@ def test_present_folder_that_is_gone_is_one_line(tmp_path: Path):
 
 @pytest.mark.parametrize("args", EVERYTHING, ids=[" ".join(args) or "deedbook" for args in EVERYTHING])
 def test_help_fits_a_screen_and_names_every_option(tmp_path: Path, args: list[str]):
-    ran = Place(tmp_path).here(*args, "--help", status=0)
+    ran = Place(tmp_path).run(*args, "--help", status=0)
     assert ran.err == ""
     assert ran.out.startswith(f"Usage: {' '.join(['deedbook', *args])} ")
     assert len(ran.out.splitlines()) <= (24 if args else len(COMMANDS) + 12 + 2 * len(SECTIONS))

@@ -107,7 +107,7 @@ def test_flood_is_described_by_its_first_failures_and_counted(tmp_path, name):
         kept = Counter(failure.check for failure in part.failures)
         assert all(kept[check] == MOST_OF_A_KIND for check in part.more)
         assert max(kept.values(), default=0) <= MOST_OF_A_KIND
-        assert part.as_json()["failed"] == part.failed == len(part.failures) + sum(part.more.values())
+        assert part.as_json()["failed"] == part.failure_count == len(part.failures) + sum(part.more.values())
     more = {**report.bytes.more, **report.structure.more}
     assert wanted <= more.keys()
     assert all(MANY - MOST_OF_A_KIND - 1 <= more[check] <= 4 * MANY for check in wanted - {"seq"})

@@ -70,6 +70,8 @@ NO_EFFECT = {
         "close": "records what is unknown",
     },
     CallCtx: {
+        "load": "imports what a provider needs",
+        "record": "records an event that the handler declares",
         "remaining": "reads a clock",
         "progress": "shows something to the caller",
         "principal": "is a value",
@@ -93,7 +95,6 @@ NO_EFFECT = {
         "random": "records a value",
         "new_id": "records a value",
         "mode": "is a value",
-        "record": "records a report",
         "fire": "asks hooks, and records their answers",
         "signals": "is a value",
         "skill": "is a value",

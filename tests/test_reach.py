@@ -285,6 +285,7 @@ def test_ledgers_are_appended_to_by_the_kernels_own_modules():
         "continuation.resume",
         "call.door",
         "call.approval_wait",
+        "call.pending_calls",
         "sessions.hooks",
         "maintenance.identity",
         "deedbook_legacy.importer",

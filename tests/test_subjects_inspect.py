@@ -118,7 +118,7 @@ def document(found):
 
 def test_whatif_under_the_same_rules_changes_nothing(reviewed):
     found = whatif(*reviewed)
-    assert (found.totals["same"], found.changed, found.subjects.changed) == (1, 0, 0)
+    assert (found.totals["same"], found.changed_count, found.subjects.changed_count) == (1, 0, 0)
     assert document(found)["totals"]["same"] == 3
 
 

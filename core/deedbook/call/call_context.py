@@ -16,7 +16,6 @@ from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, as_role, intersect_allowed, narrow_caller, under_call, under_flow, with_skill
-from deedbook.policy.completions import Completion
 
 from .door import Door
 from .handlers import Ticket
@@ -159,6 +158,8 @@ class CallCtx:
 
     def load(self, model: str) -> None:
         """Let a model that the call uses import what it needs; that time does not count."""
+        from deedbook.policy.completions import Completion
+
         door, ticket = self._door, self._ticket
         begun = door.clock()
         with suppress(DeedbookError):  # the call of the model reports it

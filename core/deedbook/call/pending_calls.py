@@ -95,7 +95,7 @@ class Grant(NamedTuple):
 
 
 class ExistingRequest(NamedTuple):
-    """A *request* in the queue for exactly this call: queue, or approved (the *grant*)."""
+    """A *request* in the queue for exactly this call: it waits, or is approved (the *grant*)."""
 
     request: Object
     grant: Grant | None = None

@@ -85,7 +85,7 @@ class Identity:
         self._runs[session.session_id] = self._ledger.root
 
     def shut_down(self, reason: str = CLOSED) -> None:
-        """Write ``system.shutdown`` if this process is_booted, and release its lifeline; raises `LedgerError`."""
+        """Write ``system.shutdown`` if this process has booted, and release its lifeline; raises `LedgerError`."""
         if os.getpid() != self._pid:  # a forked process is not in the hierarchy and must not write
             return
         lifeline, self._lifeline = self._lifeline, None

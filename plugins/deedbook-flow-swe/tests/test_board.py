@@ -6,7 +6,7 @@ from shutil import copytree, rmtree
 import pytest
 from shop import FIRST, SECOND, Shop, build, check, outline
 
-from deedbook.format.events import excised, split_line
+from deedbook.format.events import excised_form, split_line
 from deedbook_flow_swe.running import board as module
 from deedbook_flow_swe.running.board import TaskBoard
 
@@ -47,7 +47,7 @@ class CopiedTask:
         made = []
         for raw in self.lines:
             line = split_line(raw)
-            gone = excised(line.payload_hash)
+            gone = excised_form(line.payload_hash)
             made.append(raw.replace(line.payload, gone) if line.event_type == event_type else raw)
         return made
 

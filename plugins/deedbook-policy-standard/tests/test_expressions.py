@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deedbook.contract import Call, Principal
-from deedbook_policy_standard.expressions import LONGEST, Invalid, Language, NoEngine, Unclear, nested
+from deedbook_policy_standard.expressions import LONGEST, Invalid, Language, NoEngine, Unclear, nest_facts
 from deedbook_policy_standard.syntax import place_of_member, tree
 
 NOW = "2026-01-01T00:00:10.000Z"
@@ -203,7 +203,7 @@ def test_what_an_expression_does_not_name_changes_nothing(text):
 
 
 def test_facts_are_seen_by_group():
-    assert nested({"session.calls": {"a": 1}, "session.started": "x"}) == {
+    assert nest_facts({"session.calls": {"a": 1}, "session.started": "x"}) == {
         "session": {"calls": {"a": 1}, "started": "x"}
     }
 
