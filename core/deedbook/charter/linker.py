@@ -11,7 +11,15 @@ import attrs
 
 from deedbook.contract import Object
 from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, IntakeError, SchemaError, fault
+from deedbook.format.errors import (
+    BindingError,
+    DeedbookError,
+    DomainError,
+    IntakeError,
+    SchemaError,
+    describe_crash,
+    fault,
+)
 from deedbook.format.schema import Validator, foreign, lint, suggest
 from deedbook.plugins.plugins import Catalogue, Offer, load
 
@@ -172,6 +180,16 @@ class Linker:
         why = f"{what} {name!r} is not declared{suggest(name, declared)}; declared: {', '.join(declared) or 'none'}"
         self.refuse("BINDING_INVALID", why, place)
         return False
+
+    @contextmanager
+    def collect_crashes(self, what: str, place: str) -> Iterator[None]:
+        """Turn any exception of a plugin that is raised inside into a fault that begins with *what*."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
+            self.refuse("PLUGIN_BROKEN", f"{what}: {describe_crash(problem)}", place)
 
     @contextmanager
     def collect_errors(self, place: str | None = None) -> Iterator[None]:
