@@ -49,11 +49,12 @@ _ANNOTATIONS: Final = frozenset(
 
 @attrs.frozen
 class LoadedPlugin:
-    """A loaded plugin: its *offer*, its class, and the digest of its code (``None`` if it is installed in place)."""
+    """A loaded plugin: its *offer*, class, and the digest of its code (``None``: in place); *place* first names it."""
 
     offer: Offer
     plugin_class: type[Any]
     digest: str | None
+    place: str
 
     @property
     def spec(self) -> Any:
@@ -131,7 +132,7 @@ class Linker:
         refused = self._admit(offer, digest)
         if refused:
             raise BindingError(refused)
-        return LoadedPlugin(offer, object if offer.kind == "pack" else load(offer, place), digest)
+        return LoadedPlugin(offer, object if offer.kind == "pack" else load(offer, place), digest, place)
 
     # --- schemas ------------------------------------------------------------------------------------------------------
 
@@ -207,7 +208,7 @@ def locator(source: Definition, above: str = "") -> Locator:
 
 def declaration_place(linked: LoadedPlugin, field: str) -> Locator:
     """Return a `Locator` for a field that a plugin declares."""
-    return lambda pointer: f"{linked.offer}: {field}{pointer}"
+    return lambda pointer: f"{linked.place}: {linked.offer}: {field}{pointer}"
 
 
 def profile_place(profile: str, *keys: str) -> str:

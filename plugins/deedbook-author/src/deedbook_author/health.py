@@ -83,6 +83,8 @@ def _remedy(error: DomainError) -> str:
             return f"pip install the distribution that provides the module {module[1]}"
         case "PLUGIN_BROKEN":
             return "pip install --force-reinstall its distribution, or tell its author"
+        case "SCHEMA_REFUSED" if " plugin '" in (error.place or ""):
+            return "tell the author of the plugin"
         case "SECRET_MISSING":
             return "set the environment variable, or remove what needs the secret"
         case _:
