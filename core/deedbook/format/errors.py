@@ -347,10 +347,7 @@ def describe(problem: BaseException, mask: Callable[[str], str] = str, place: st
 
 
 def describe_crash(problem: BaseException, mask: Callable[[str], str] = str) -> str:
-    """Act like `describe` for an exception of a plugin, and name the innermost line of the plugin's own code.
-
-    The plugin is the package of the outermost frame that is neither the kernel's nor a standard library's.
-    """
+    """Act like `describe`, and name the innermost line of the plugin: the first package that is not a caller of it."""
     owner, place, at = "", "", problem.__traceback__
     callers = ("deedbook", "importlib_metadata", "__main__", *sys.stdlib_module_names)
     while at:
