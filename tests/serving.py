@@ -226,7 +226,7 @@ class Wire:
         if not line:
             return None
         said = json.loads(line)
-        violations = SCHEMAS.validator("runtime_response_v1").violations(said)
+        violations = SCHEMAS.validator("runtime_response_v2").violations(said)
         assert not violations, (said, violations)
         return said
 

@@ -134,9 +134,17 @@ def foldered(state: State) -> None:
 
 
 @pytest.mark.campaign(keep=5)
-@pytest.mark.parametrize("change", [linked("call"), hard_linked("call"), piped("call"), foldered])
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (linked("call"), "a link"),
+        (hard_linked("call"), "a path that has 2 names (hard links)"),
+        (piped("call"), "a FIFO"),
+        (foldered, "a folder"),
+    ],
+)
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_file_that_is_not_read_hides_nothing_of_the_others(state: State, tmp_path: Path, change, jobs):
+def test_file_that_is_not_read_hides_nothing_of_the_others(state: State, tmp_path: Path, change, found, jobs):
     copy = state.copy(tmp_path / "copy")
     also(change, raw("other", b'"text":"ho"', b'"text":"hu"'))(copy)
     ran = copy.place.here("verify", "--jobs", jobs, "--json", status=4)
@@ -149,7 +157,8 @@ def test_file_that_is_not_read_hides_nothing_of_the_others(state: State, tmp_pat
         state.names["other"],
     }
     said = copy.place.here("verify", state.names["call"], status=4).out
-    assert said.startswith("BROKEN: readable: expected a regular file with one name")
+    wanted = f"BROKEN: readable: expected a regular file that can be read and has one name, found {found}"
+    assert said.splitlines()[0] == wanted
 
 
 def test_file_outside_that_is_a_link_is_refused(state: State, tmp_path: Path):

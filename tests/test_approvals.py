@@ -19,6 +19,7 @@ from deedbook.call.approval_wait import ApprovalWait
 from deedbook.call.queue import open_queue
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
+from deedbook.format.events import timestamp
 from deedbook.format.reader import read
 from deedbook.policy.requests import shown_digest
 from deedbook_approvals.answering import answer
@@ -122,6 +123,17 @@ def test_approved_call_is_performed_once_in_a_linked_session(office, ran):
     assert granted.payload["seq"] == taken.seq
     assert "fine with me" in taken.payload["signed"]
     refused("APPROVAL_USED", perform, office, identity)
+    assert len(ran) == 1
+
+
+def test_approval_that_another_process_used_meanwhile_is_used_and_no_fault_of_the_ledger(office, ran):
+    identity = park(office)
+    answered(office, identity)
+    with office.kernel() as kernel, open_queue(kernel.site.state) as waiting:
+        pending = waiting.find(identity)
+        perform(office, identity)
+        told = refused("APPROVAL_USED", kernel.pending_calls().take, pending, waiting, timestamp(time.time()))
+    assert "was approved and has been used" in told
     assert len(ran) == 1
 
 

@@ -44,6 +44,39 @@ def small(tmp_path: Path) -> Place:
     return place
 
 
+FILLING = """
+    import resource
+    from pathlib import Path
+
+    from deedbook import GateSpec, hookimpl
+
+
+    class Plugin:
+        spec = GateSpec()
+
+        def __init__(self, settings, host):
+            pass
+
+        @hookimpl
+        def session_stop(self, session, ok, now, facts):
+            size = Path(f".deedbook/sessions/{session}/.events.jsonl").stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+"""
+
+
+def test_result_of_a_call_is_printed_where_the_end_of_its_session_cannot_be_recorded(tmp_path):
+    place = Place(tmp_path / "filling")
+    hook = "hooks: {fill: {event_type: SessionStop, handler: {hook: fill}}}\n"
+    place.system(
+        "deedbook.yaml", "schema_version: v1\nabilities: {echo: {summary: Echo., handler: {tool: echo}}}\n" + hook
+    )
+    place.offer("hooks", "fill", FILLING)
+    ran = place.run("call", "echo", "text=sent INV-1", status=1)
+    assert '"text": "sent INV-1"' in ran.out
+    assert ran.err.count("error:") == 1
+    assert "not recorded (File too large)" in ran.err
+
+
 # --- the workspace's files --------------------------------------------------------------------------------------------
 
 SOURCES = [

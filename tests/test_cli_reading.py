@@ -384,13 +384,13 @@ def test_tree_without_payloads_shows_types_alone(told):
         assert len(line.lstrip("│├└─ ").split()) == 1
 
 
-def test_tree_with_ids_shows_span_actor_and_time_of_each_event(told: Place):
+def test_tree_with_ids_shows_seq_span_actor_and_time_of_each_event(told: Place):
     nodes = told.here("tree", "last", "--json", status=0).json["events"]
     lines = told.here("tree", "last", "--ids", "--no-payload", status=0).out.splitlines()[1:]
-    shown = [re.search(r"(\S+)  \[(\S+) (\S+) \d{4}-\d\d-\d\dT[\d:.]+Z\]$", line) for line in lines]
-    found = {(match[1], match[2], match[3]) for match in shown if match}
+    shown = [re.search(r"(\S+)  \[(\d+) (\S+) (\S+) \d{4}-\d\d-\d\dT[\d:.]+Z\]$", line) for line in lines]
+    found = {(match[1], int(match[2]), match[3], match[4]) for match in shown if match}
     assert len(shown) == len(found)
-    assert found == {(node["type"], node["span"], node["actor"]) for node in nodes}
+    assert found == {(node["type"], node["seq"], node["span"], node["actor"]) for node in nodes}
 
 
 def test_tree_finds_a_session_by_its_trace(told):

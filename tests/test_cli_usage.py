@@ -33,6 +33,9 @@ WRONG = [
     (["sesions"], 'did you mean "sessions"?'),
     (["zzz"], "there is no command 'zzz'"),
     (["--frobnicate"], "--frobnicate"),
+    (["--kind", "tool", "plugins"], "options of a command stand after it: deedbook COMMAND --kind"),
+    (["new", "plugin", "x"], "Missing option '--kind'. Choose from: tool, provider,"),
+    (["completion"], "Choose from: bash, zsh, fish"),
     (["run"], "PROMPT"),
     (["run", ""], "the request is empty"),
     (["run", " \t\n"], "the request is empty"),
@@ -79,9 +82,23 @@ def test_wrong_call_is_explained_and_exits_2(told: Place, args: list[str], said:
 
 
 def test_wrong_call_says_how_the_command_is_called(told: Place):
+    assert told.run("run", "Say", "hello", status=2).err.count("[OPTIONS] PROMPT\n") == 1
     ran = told.run("verify", "--bogus", status=2)
     assert "Usage: deedbook verify [OPTIONS] [LEDGER]" in ran.err
     assert "deedbook verify --help" in ran.err
+
+
+def test_close_of_an_ended_session_says_that_nothing_is_closed(told: Place):
+    ran = told.run("sessions", "close", told.sessions()[0], status=1)
+    assert "has ended already, so nothing is closed; no session is interrupted [SESSION_ENDED]" in ran.err
+
+
+@pytest.mark.parametrize("args", [[], ["nothing"]], ids=["none", "wrong"])
+def test_install_of_no_adapter_lists_the_adapters(args: list[str]):
+    script = Path(__file__).parents[1] / "adapters/install"
+    ran = subprocess.run([str(script), *args], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ran.returncode == 2
+    assert "there are: deedbook-adapter-agent-framework deedbook-adapter-" in ran.stderr
 
 
 JSON = [

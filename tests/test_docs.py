@@ -159,7 +159,7 @@ def test_dotted_names_exist(page):
     """`module.name` in a page is the code's; `Class.method` and files are other things, `session.calls` is a fact."""
     text = prose(page)
     names = set(re.findall(r"`([a-z_][a-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+)`", text))
-    facts = {"session.calls", "session.usage", "session.started", "context.state"}
+    facts = {"session.calls", "session.usage", "session.started", "context.state", "repository_head.moved"}
     files = {name for name in names if name.rpartition(".")[2] in ("py", "md", "json", "yaml", "toml", "lock")}
     calls = {"ctx.call", "deedbook.lock", "deedbook.commands", "deedbook.features"}
     missing = {name for name in names - facts - files - calls if not resolves(name)}
@@ -214,7 +214,7 @@ def test_error_codes_are_known(page):
         "SSL_CERT_FILE",
         "XDG_CONFIG_HOME",
     }
-    actions = SCHEMAS.document("runtime_request_v3")["$defs"]["action"]["properties"]["action"]["enum"]
+    actions = SCHEMAS.document("runtime_request_v2")["$defs"]["action"]["properties"]["action"]["enum"]
     assert words <= set(CODES) | variables | set(actions) | (own if "plugins" in page.parts else set())
 
 

@@ -92,8 +92,8 @@ def test_explain_of_a_session_alone_asks_for_the_event(only_read: Place) -> None
     for name in (session, session[:6], "last"):
         err = only_read.here("explain", name, status=2).err
         assert f"give SEQ: deedbook explain {name} SEQ" in err
-        assert f"`deedbook tree --json {name}`" in err
-    assert "tree --json SESSION" in " ".join(only_read.here("explain", "--help", status=0).out.split())
+        assert f"`deedbook tree --ids {name}`" in err
+    assert "tree --ids SESSION" in " ".join(only_read.here("explain", "--help", status=0).out.split())
 
 
 def test_explain_scopes_a_role_by_its_skill(only_read: Place) -> None:
@@ -144,9 +144,10 @@ def test_explain_of_a_recorded_denial_says_who_decided_and_whether_it_still_hold
 def test_explain_of_an_event_that_is_no_call_says_so(only_read: Place) -> None:
     err = only_read.here("explain", "last", "0", status=2).err
     assert "is no call, no denial and no decision about a subject" in err
+    assert "[EVENT_NOT_FOUND]" in err
     (seq,) = re.search(r"; those have the seq ([0-9]+) ", err).groups()
     only_read.here("explain", "last", seq, status=3)
-    assert "`deedbook tree --json last`" in err
+    assert "`deedbook tree --ids last`" in err
 
 
 # --- with gates of all sorts ----------------------------------------------------------------------------------------

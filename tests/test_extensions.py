@@ -11,6 +11,7 @@ from deedbook.format.families import DeclaredTypes
 from deedbook.format.folds import SnapshotFold, fold
 from deedbook.format.reader import read
 from deedbook.format.schema import Schemas, data_folder
+from deedbook.format.sealed import is_sealed
 from deedbook_audit.selection import StateFolder, select_all
 from deedbook_audit.verify import verify_file
 from deedbook_audit.whole import verify
@@ -41,6 +42,19 @@ def test_feature_gets_its_settings_and_records_before_the_session_ends(lab):
         pass
     assert lab.types()[-2:] == ["x.shop.counted", "session.end"]
     assert lab.payload("x.shop.counted") == {"n": 3}
+    assert not lab.verify().structure.failures
+
+
+def test_payload_of_a_plugin_with_sealed_parts_is_sound(lab):
+    """Its schema describes the payload as it was recorded, so an auditor opens the sealed parts that are there."""
+    lab.offer("feature", "shop", feature())
+    lab.settings(features={"shop": {"n": 3}}, seal=["x.shop.counted/n"])
+    with lab.session():
+        pass
+    assert is_sealed(lab.payload("x.shop.counted")["n"])
+    assert not lab.verify().structure.failures
+    for place in lab.state.rglob("sealed/*"):
+        place.unlink()
     assert not lab.verify().structure.failures
 
 

@@ -222,6 +222,21 @@ def test_command_ends_whatever_a_plugin_left(place, source):
     assert place.types() == ["session.start", "tool.call", "tool.result", "session.end"]
 
 
+NO_THREADS = """
+import threading
+
+def refuse(self):
+    raise RuntimeError("can't start new thread")
+
+threading.Timer.start = refuse
+"""
+
+
+def test_command_ends_with_its_status_where_no_thread_can_be_started(place):
+    ran = call(place, NO_THREADS + FINE)
+    assert (ran.status, ran.json) == (0, {"fine": True})
+
+
 def test_doctor_ends_though_a_plugin_left_a_thread(place):
     place.offer("tools", "thing", KEEPS["a thread that never ends"] + FINE)
     assert place.run("doctor").status in (0, 1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deedbook.format.canonical import MAX_BYTES, PAYLOAD_DEPTH, decode, encode, encode_payload
 from deedbook.format.errors import FileRefused, IntakeError, LedgerError, SourceError
 from deedbook.format.files import Folder
-from deedbook.format.sealed import MAX_INLINE, Rules, Sealer, is_sealed, open_value, open_values
+from deedbook.format.sealed import MAX_BLOBS, MAX_INLINE, Rules, Sealer, is_sealed, open_value, open_values
 
 CARD = "4111 1111 1111 1111"
 TOKEN = 'hunter2&="quoted" über/geheim'
@@ -270,6 +270,34 @@ def test_large_payloads_that_only_sealing_made_large_are_made_to_fit():
     assert len(raw) <= MAX_INLINE
     assert list(places_of_sealed(decode(raw))) == ["a", "b"]
     assert len(blobs) == 2
+
+
+ANSWER = {"tool_calls": [], "finish_reason": "stop", "usage": {"input_tokens": 7, "output_tokens": 9}, "model": "m"}
+
+
+def test_large_answer_of_a_model_keeps_its_usage_because_budgets_count_it():
+    payload = {"ability": "model/standard", "response": {"text": "x" * (MAX_INLINE + 1), **ANSWER}}
+    raw, blobs = Sealer()("llm.response", encode(payload))
+    assert decode(raw)["response"]["usage"] == ANSWER["usage"]
+    assert [len(blob.data) - 32 for blob in blobs] == [MAX_INLINE + 3, 2]
+
+
+def test_answer_of_a_model_with_many_sealed_values_keeps_its_usage():
+    answer = {
+        **ANSWER,
+        "text": "",
+        "tool_calls": [{"id": str(n), "args": {"card": CARD}} for n in range(MAX_BLOBS + 1)],
+    }
+    raw, _ = sealer({"detect": "card"})("llm.response", encode({"ability": "model/standard", "response": answer}))
+    assert decode(raw)["response"]["usage"] == ANSWER["usage"]
+    assert CARD.encode() not in raw
+
+
+def test_large_value_is_sealed_whole_where_more_than_its_text_is_large():
+    value = {**ANSWER, "text": "x", "more": "y" * MAX_INLINE}
+    raw, blobs = Sealer()("tool.result", encode({"result": value}))
+    assert is_sealed(decode(raw)["result"])
+    assert len(blobs) == 1
 
 
 def test_large_payloads_that_cannot_fit_are_refused():

@@ -15,6 +15,7 @@ from commandline import SCHEMAS, until
 from serving import Wire, runtime
 
 from deedbook.format.errors import DeedbookError
+from deedbook.format.sealed import MAX_INLINE
 from deedbook_serve.client import Runtime
 from deedbook_serve.serving.methods import record_context
 from deedbook_serve.serving.session_table import OpenSession
@@ -98,6 +99,11 @@ def test_context_of_a_prompt_is_recorded_and_read_by_hooks_until_the_next_prompt
     recorded = [event.payload["context"] for event in place.events(session) if event.type == "x.prompts.context"]
     assert recorded == [{"ability": "count"}, {}]
     assert refusal(peer.submit, session, "say hello", "no object") == "SCHEMA_VIOLATION"
+
+
+def test_hooks_read_the_whole_context_of_a_prompt_that_the_ledger_seals(peer, session):
+    context = {"ability": "count", "file": "x" * MAX_INLINE}
+    assert peer.submit(session, "say hello", context)["signals"]["routing_hint"][0]["value"]["ability"] == "count"
 
 
 def test_context_is_refused_where_nobody_could_read_it(lab):
@@ -423,7 +429,7 @@ def test_calls_of_actions_are_judged_again_as_they_were(place, peer, session):
 
 def test_description_holds_the_schemas_of_the_wire(peer):
     described = peer.describe()
-    assert described["request"] == SCHEMAS.document("runtime_request_v3")
+    assert described["request"] == SCHEMAS.document("runtime_request_v2")
     assert described["response"] == SCHEMAS.document("runtime_response_v2")
     assert set(described["actions"]) >= {"CALL", "CREATE_TASK", "END_SESSION"}
     assert set(described["methods"]) >= {"session.open", "actions"}

@@ -84,6 +84,23 @@ def test_first_failure_is_named_by_its_event_whichever_part_it_is_of(tmp_path):
     assert said.startswith("BROKEN at event 1: envelope_hash: expected ")
 
 
+def test_damaged_line_is_named_before_the_earlier_event_that_it_leaves_without_an_outcome(tmp_path):
+    book = ended()
+    book.lines[5] = b" " * 10 + b"\n"
+    report = verify(book, tmp_path)
+    assert [each.line for each in report.structure.failures] == [5]
+    assert conclude([report]).summary.startswith("BROKEN at event 5: header: expected ")
+
+
+def test_damaged_line_of_one_ledger_is_named_before_a_broken_rule_of_another(tmp_path):
+    (tmp_path / "other").mkdir()
+    book = ended()
+    book.lines[5] = b"\n"
+    reports = [verify(ended(answers=False), tmp_path / "other"), verify(book, tmp_path)]
+    assert conclude(reports[:1]).summary.startswith("BROKEN at event 4: audit: ")
+    assert conclude(reports).summary.startswith("BROKEN at event 5 of session ")
+
+
 def test_verdict_of_a_torn_ledger_names_the_last_event_that_stands(tmp_path):
     path = ledgers.call().write(tmp_path)
     path.write_bytes(path.read_bytes()[:-3])

@@ -203,6 +203,16 @@ def test_log_that_was_cut_is_a_fault_for_doctor_and_for_the_reader_in_javascript
     assert not javascript("--state", place.path / ".deedbook")[0].startswith("sound")
 
 
+def test_missing_file_of_the_newest_checkpoint_is_a_note_and_no_fault(case):
+    place, _ = case
+    file = place.path / ".deedbook" / "checkpoint"
+    assert str(file) not in place.here("verify", status=0).out
+    file.unlink()
+    first, note, *_ = place.here("verify", status=0).out.splitlines()
+    assert first.startswith("sound and complete up to checkpoint 7")
+    assert note.startswith(f"{file} is missing: ")
+
+
 # --- everything put back, everything written anew ---------------------------------------------------------------------
 
 

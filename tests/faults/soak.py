@@ -160,6 +160,13 @@ class _Load:
     def quarter(self) -> int:
         return min(3, int((time.monotonic() - self.begun) / self.seconds * 4))
 
+    def wait_until_it_runs(self, *processes: "subprocess.Popen[bytes]") -> None:
+        """Begin the time of the soak when there is something written and verified: processes may start slowly."""
+        while not (self.said and self.soaked.verified):
+            assert all(process.poll() is None for process in processes), "a process ended by itself"
+            time.sleep(0.05)
+        self.begun = time.monotonic()
+
     def start(self, *told: str) -> "subprocess.Popen[bytes]":
         pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         return subprocess.Popen([sys.executable, __file__, str(self.place), *told], **pipes)
@@ -223,9 +230,10 @@ def soak(place: Path, seconds: float, *, writers: int = 4, every: float = 3.0) -
     reader, reading = load.start("read"), load.soaked.reader
     counting = threading.Thread(target=load.count_verified, args=(reader,))
     counting.start()
-    next_kill = load.begun + every
     try:
-        while (now := time.monotonic()) < load.begun + seconds:
+        load.wait_until_it_runs(reader, *(process for process, _, _ in running.values()))
+        next_kill = load.begun + every
+        while (now := time.monotonic()) < load.begun + seconds or (every and not load.soaked.kills):
             time.sleep(min(0.25, seconds / 20))
             for process, life, since in running.values():
                 load.look(process, life, now - since, writing=True)

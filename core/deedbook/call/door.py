@@ -382,8 +382,9 @@ class Door:
             return verdict
 
     def _defer(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry], draft: IntentDraft
-    ) -> Ticket:
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry],
+        draft: IntentDraft,
+    ) -> Ticket:  # fmt: skip
         """Open a call whose agent asks a person; the deferral and the intent are durable before the effect."""
         left = self.approval_wait.deferral(verdict, bound, caller, cause)
         ticket = self._open(verdict, bound, caller, left.span, [*entries, left], draft)
@@ -391,8 +392,9 @@ class Door:
         return ticket
 
     def _open(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry], draft: IntentDraft
-    ) -> Ticket:
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, cause: str, entries: list[Entry],
+        draft: IntentDraft,
+    ) -> Ticket:  # fmt: skip
         span, begun = draft.span, False
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
         args = bound.handler_args(verdict.args, draft.given)

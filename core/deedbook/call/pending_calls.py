@@ -259,9 +259,8 @@ class PendingCalls:
         if pending.state(now) in OPEN and request["charter"] != self._charter.digest:
             raise ApprovalError(charter_changed_error(pending.id))
         refuse_state(pending, now, wanted="approved")
-        refuse_performed(Path(self._ledger.place).parents[1], pending.id)
-        taken = self._answer_record(pending, queue, request)
-        return Grant(pending, queue, ApprovedCall.of(request), taken)
+        refuse_performed(Path(self._ledger.place).parents[1], pending, queue, now)
+        return Grant(pending, queue, ApprovedCall.of(request), self._answer_record(pending, queue, request))
 
     def use(self, grant: Grant, session: str, now: str) -> None:
         """Mark *grant* as used by *session*, durably; one caller succeeds, the others get `ApprovalError`."""
@@ -313,7 +312,7 @@ def _matching_requests(
     The same call, charter, asking gate and reason, for the same principal at the same position of a run.
     """
     wanted = {name: value for name, value in request.items() if name not in _OWN}
-    for pending in queue:
+    for pending in list(queue):
         payload = pending.requested.payload
         if payload.get("call") == request["call"] and pending.state(now) == state:
             with suppress(DeedbookError):  # an unreadable one does not count
@@ -360,16 +359,18 @@ def refuse_unknown(principals: Mapping[str, Any], approver: str) -> None:
         raise ApprovalError(fault("APPROVAL_NO_APPROVER", why))
 
 
-def refuse_performed(state: Path, identity: str) -> None:
-    """Raise `ApprovalError` if a session of the *state* folder began the call of the request *identity*.
+def refuse_performed(state: Path, pending: ApprovalRequest, waiting: ApprovalQueue, now: str) -> None:
+    """Raise `ApprovalError` if a session of the *state* folder began the call of the request *pending*.
 
-    This happens if the workspace's ledger lost the mark of its use. A session that names the request and cannot be read
-    counts as having begun it.
+    If the queue does not say so, the workspace's ledger lost the mark of its use. A session that names the request and
+    cannot be read counts as having begun it.
     """
     for place in sorted((state / "sessions").glob(f"*/{LEDGER_FILE}")):
-        if is_performed(place, identity):
-            why = f"session {place.parent.name} began the call of request {identity}, and the workspace ledger does not"
-            raise ApprovalError(fault("APPROVAL_USED", f"{why} say so; run: deedbook verify"))
+        if is_performed(place, pending.id):
+            waiting.refresh()  # another process may have marked its use since the queue was read
+            refuse_state(pending, now, wanted="approved")
+            why = f"session {place.parent.name} began the call of request {pending.id}, and the workspace ledger does"
+            raise ApprovalError(fault("APPROVAL_USED", f"{why} not say so; run: deedbook verify"))
 
 
 def is_performed(place: Path, identity: str) -> bool:

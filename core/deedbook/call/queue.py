@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import attrs
 
-from deedbook.contract import Event, Object
+from deedbook.contract import Event
 from deedbook.format.errors import ApprovalError, LedgerError, fault
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
@@ -229,18 +229,3 @@ _NOT: Final[Mapping[State, tuple[str, str]]] = {
     "used": ("APPROVAL_USED", f"was approved and has been used; {_AGAIN}"),
     "withdrawn": ("APPROVAL_WITHDRAWN", f"was withdrawn; {_AGAIN}"),
 }
-
-__all__ = [
-    "LAST",
-    "OPEN",
-    "STATES",
-    "ApprovalQueue",
-    "ApprovalRequest",
-    "Object",
-    "Queue",
-    "QueueEvent",
-    "QueueFold",
-    "State",
-    "open_queue",
-    "refuse_state",
-]

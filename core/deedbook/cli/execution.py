@@ -265,11 +265,14 @@ def execute(
             session.ledger.subscribe(listener)
         if shows_progress():
             session.ledger.subscribe(show_step)
+        ending: Ending | None = None
         try:
             with session:
                 ending = violations.explain(work(session))
                 session.end(ok=ending.state == FINE, reason=ending.state)
         except BaseException:
+            if ending is not None and not options.json:  # what was done is told, though its end is not recorded
+                _report(ending, denials)
             _report_session(kernel, session, suspension)
             raise
         if options.json:

@@ -88,7 +88,8 @@ def leave(status: int) -> NoReturn:
     sys.stdout = sys.stderr
     watch = threading.Timer(_PATIENCE, _cut_off, [os._exit, os.write, status])
     watch.daemon = True
-    watch.start()
+    with suppress(RuntimeError):  # there is no memory for a thread
+        watch.start()
     sys.exit(status)
 
 

@@ -158,13 +158,15 @@ def _report_usage_error(problem: click.ClickException, options: GlobalOptions) -
     if isinstance(problem, click.exceptions.NoArgsIsHelpError) and ctx:
         click.echo(ctx.get_help(), err=True)
         return problem.exit_code
-    code = getattr(problem, "code", "USAGE")
-    report_error(f"{problem.format_message()} [{code}]" if code != "USAGE" else problem.format_message())
+    code, why = getattr(problem, "code", "USAGE"), problem.format_message().replace("\n\t", " ")  # click lists choices
+    if isinstance(problem, click.NoSuchOption) and ctx and ctx.parent is None:
+        why = f"no such option here; options of a command stand after it: deedbook COMMAND {problem.option_name}"
+    report_error(f"{why} [{code}]" if code != "USAGE" else why)
     if ctx:
         message(" ".join(ctx.get_usage().split()))
         message(f"Help:  {ctx.command_path} --help")
     options.json = options.json or "--json" in sys.argv  # the error may precede the reading of the option
-    _as_json(options, [fault(code, problem.format_message())])
+    _as_json(options, [fault(code, why)])
     return problem.exit_code
 
 

@@ -16,7 +16,7 @@ IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
 
 
 @click.command("run")
-@click.argument("prompt", nargs=-1, required=True)
+@click.argument("prompt", nargs=-1, required=True, metavar="PROMPT")
 @profile_option
 @principal_option
 @click.option(

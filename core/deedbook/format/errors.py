@@ -99,7 +99,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "LEDGER_BROKEN": Code("ledger", 1, "the ledger cannot be written; reopen and verify it"),
         "LEDGER_UNSOUND": Code("ledger", 4, "the ledger is not what was written"),
         "SESSION_NOT_FOUND": Code("ledger", 2, "no session has that id"),
-        "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span"),
+        "EVENT_NOT_FOUND": Code("ledger", 2, "no event of the session has that seq or span, or it is of another kind"),
         "CHECKPOINT_FAILED": Code("ledger", 3, "no checkpoint could be written that covers the call; it was not begun"),
         "KERNEL_CLOSED": Code("ledger", 1, "the kernel is closed; open the workspace again"),
         "SESSION_ENDED": Code("ledger", 1, "the session has ended"),

@@ -28,7 +28,7 @@ _ATTEMPTS: Final = 64
 _CHUNK: Final = 65536
 _PRIVATE: Final = 0o700
 _REASONS: Final = {
-    errno.ELOOP: "is a link; below its root nothing is reached through links",
+    errno.ELOOP: "is a link; symbolic links are not followed",
     errno.ENOTDIR: "leads through a link or a file where a folder is expected",
     errno.EISDIR: "is a folder; expected a regular file",
     errno.ENXIO: "is a socket or a device; expected a regular file",
@@ -307,7 +307,7 @@ def _open_file(folder: int, name: str, flags: int, place: str) -> int:
 def _file_fault(found: os.stat_result) -> str:
     if stat.S_ISREG(found.st_mode):
         return f"has {found.st_nlink} names (hard links); expected one, since another may lie outside"
-    kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a link, FIFO, socket or device"
+    kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO" if stat.S_ISFIFO(found.st_mode) else "a device"
     return f"is {kind}; expected a regular file"
 
 

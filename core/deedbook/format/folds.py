@@ -15,8 +15,6 @@ from deedbook.contract import Event, Object
 
 from .families import NOTHING_DECLARED, OUTCOMES, RUN_ENDS, DeclaredTypes
 
-__all__ = ["Fold", "Metrics", "MetricsFold", "Snapshot", "SnapshotFold", "fold"]
-
 S = TypeVar("S")
 
 AMENDED: Final = "event.amended"

@@ -163,9 +163,8 @@ def data_folder(name: str) -> Path:
     for folder in (package / "data" / name, checkout / name):
         if folder.is_dir():
             return folder
-    raise SourceError(
-        fault("SOURCE_INVALID", f'the data folder "{name}" is missing; reinstall deedbook', place=str(package))
-    )
+    why = f'the data folder "{name}" is missing; reinstall deedbook'
+    raise SourceError(fault("SOURCE_INVALID", why, place=str(package)))
 
 
 # --- validators -------------------------------------------------------------------------------------------------------

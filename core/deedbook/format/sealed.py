@@ -37,6 +37,8 @@ SALT_BYTES: Final = 32
 _SALTED: Final = re.compile(r"[0-9a-f]{64}")
 _PERCENT: Final = re.compile("%[0-9A-F]{2}")
 _SHORT: Final = 6
+_UNBOUNDED: Final = ("text", "tool_calls")  # the parts of a model's answer that may be large
+_SMALL: Final = 4096
 
 
 @attrs.frozen
@@ -250,6 +252,15 @@ def _seal(value: Any, blobs: list[Blob]) -> dict[str, Json]:
     return {SEALED_KEY: blobs[-1].digest, "size": len(raw)}
 
 
+def _seal_member(item: Any, blobs: list[Blob]) -> dict[str, Json]:
+    """Return a member of a payload sealed; the usage in a model's answer stays, because budgets count it."""
+    if type(item) is dict and "usage" in item:
+        rest = {name: part for name, part in item.items() if name not in _UNBOUNDED}
+        if len(encode_payload(rest)) <= _SMALL:
+            return {**rest, **{name: _seal(item[name], blobs) for name in _UNBOUNDED if name in item}}
+    return _seal(item, blobs)
+
+
 def _seal_at(value: Any, path: tuple[str, ...], blobs: list[Blob]) -> None:
     """Seal in place the values at *path* below *value*; missing and sealed ones are skipped."""
     step, deeper = path[0], path[1:]
@@ -273,7 +284,7 @@ def _sealed_or_whole(value: dict[str, Any], payload: bytes, found: list[Blob]) -
             return encode_payload(value)
     found.clear()
     before = decode(payload).items()
-    return encode_payload({key: item if value[key] == item else _seal(item, found) for key, item in before})
+    return encode_payload({key: item if value[key] == item else _seal_member(item, found) for key, item in before})
 
 
 def _steps(value: Any, step: str) -> Sequence[Any]:
@@ -294,7 +305,7 @@ def _fit(payload: bytes, blobs: list[Blob]) -> bytes:
     size = len(payload)
     for key, item in sorted(value.items(), key=lambda member: -len(encode_payload(member[1]))):
         before = len(encode_payload(item))
-        value[key] = _seal(item, blobs)
+        value[key] = _seal_member(item, blobs)
         size += len(encode(value[key])) - before
         if size <= MAX_INLINE:
             return encode_payload(value)

@@ -250,9 +250,8 @@ def _check_order(entry: Entry, seq: int, *, ended: bool) -> bool:
     if ended and not event_type.startswith(AFTER_END):
         raise LedgerError(fault("SESSION_ENDED", f"the session has ended; {event_type} cannot be recorded any more"))
     if (entry.parent is None) is not (seq == 0):
-        raise LedgerError(
-            fault("LEDGER_BROKEN", f"{event_type} at {seq}: the first event, and no other, has no parent")
-        )
+        why = f"{event_type} at {seq}: the first event, and no other, has no parent"
+        raise LedgerError(fault("LEDGER_BROKEN", why))
     return ended or event_type == "session.end"
 
 

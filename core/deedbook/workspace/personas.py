@@ -8,7 +8,7 @@ is chosen.
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from deedbook.contract import Failed
 from deedbook.contract.pointers import join_pointer
@@ -71,8 +71,7 @@ class Personas:
         document = self._reader.parse_checked(tree, path, raw, SCHEMA)
         if document is None:
             return
-        said: Any = document.value
-        origin = Origin(document)
+        said, origin = cast("Any", document.value), Origin(document)
         if said["identity"] != name:
             why = f"identity: {said['identity']} is in the folder {name}; both must have the same name"
             self._reader.refuse("SOURCE_INVALID", why, origin.place("/identity"))

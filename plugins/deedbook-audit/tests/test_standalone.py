@@ -116,11 +116,23 @@ def bare() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
+def documented() -> str:
+    """Return the command that installs the program from a clone, which both pages show."""
+    pages = [ROOT / "docs" / "verify.md", ROOT / "plugins" / "deedbook-audit" / "README.md"]
+    (command,) = {
+        line
+        for page in pages
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("pip install")
+    }
+    return command
+
+
 def installed(folder: Path) -> Path:
-    """Install wheels of the kernel, the audit and its policy kinds in an empty environment; return the program."""
+    """Install wheels of what the documentation names in an empty environment; return the program."""
     wheels = folder / "wheels"
     pip = [sys.executable, "-m", "pip", "-q"]
-    projects = [ROOT, *(ROOT / "plugins" / name for name in ("deedbook-audit", "deedbook-policy-standard"))]
+    projects = [ROOT / name for name in documented().split()[2:]]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", wheels, *projects], timeout=SECONDS, check=True)
     venv.create(folder / "empty", with_pip=True)
     python = folder / "empty" / "bin" / "python"

@@ -75,6 +75,37 @@ def test_entry_that_is_there_already_is_refused():
         add_member(STYLES[3], ("servers",), "old", BODY, "x.yaml")
 
 
+def test_lines_of_a_windows_editor_stay_such_lines():
+    text = "schema_version: v1\r\nservers:\r\n  old:\r\n    command: [x]  # c\r\nlock: auto\r\n"
+    made = add_member(text, ("servers",), "git", BODY, "x.yaml")
+    assert made.count("\n") == made.count("\r\n") > text.count("\n")
+    assert remove_member(made, ("servers",), "git", "x.yaml") == text
+
+
+def test_comment_with_a_brace_does_not_end_an_object():
+    text = "servers: {old: {command: [x]}, # the first }\n  b: {command: [y]} }\n"
+    made = add_member(text, ("servers",), "git", BODY, "x.yaml")
+    assert made.startswith(text.rstrip(" }\n"))
+    assert read(made)["servers"]["git"] == BODY
+
+
+def test_edit_that_would_lose_a_comment_is_refused():
+    with pytest.raises(DeedbookError, match="change it by hand"):
+        add_member("---\nschema_version: v1\n...\n# after\n", ("servers",), "git", BODY, "x.yaml")
+
+
+@pytest.mark.parametrize("text", ["servers: {other: 1}\n", "servers: {}\n", "servers:\n", "lock: auto\n", "[]\n"])
+def test_member_that_is_not_there_is_not_removed(text):
+    with pytest.raises(DeedbookError, match=r'servers: has no entry "old"|servers is no object'):
+        remove_member(text, ("servers",), "old", "x.yaml")
+
+
+@pytest.mark.parametrize("text", ["null\n", "[]\n", "servers: [a]\n", "servers: a\n"])
+def test_member_of_what_is_no_object_is_refused(text):
+    with pytest.raises(DeedbookError, match="is no object"):
+        add_member(text, ("servers",), "git", BODY, "x.yaml")
+
+
 def test_what_is_no_yaml_is_refused_with_its_place():
     with pytest.raises(DeedbookError, match=r"x\.yaml:2:1: not YAML"):
         add_member("a: [\n", ("servers",), "git", BODY, "x.yaml")

@@ -134,7 +134,7 @@ def test_second_run_changes_nothing(place, text):
         settle(place, text)
     adopt(place)
     before = files(place)
-    assert "nothing to change" in adopt(place).err
+    assert f"{place.path}: nothing to change" in adopt(place).err
     assert files(place) == before
 
 
@@ -200,9 +200,11 @@ def test_policy_of_the_same_name_is_kept(place):
         ("", ["crewai", "app:agent"], "no adapter for 'crewai'"),
         ("", ["broken", "app:agent"], "cannot be imported"),
         ("", ["toolkit", "app"], "MODULE:AGENT"),
-        ("", ["toolkit", "nowhere:agent"], "nowhere"),
+        ("", ["toolkit", "nowhere:agent"], "run the command in the folder from which the program runs"),
+        ("", ["toolkit", "nowhere.app:agent"], "there is no module 'nowhere' in "),
+        ("import nothing_of_that_name", ["toolkit", "app:agent"], "app.py:11: app:agent: ModuleNotFoundError"),
         ("", ["toolkit", "app:agnet"], "agnet"),
-        ("", ["toolkit", "app:text"], "it is 'dict' and not a toolkit.Agent"),
+        ("", ["toolkit", "app:text"], "not a toolkit.Agent; name a module's variable that holds one"),
         ("", ["toolkit", "app:guard"], "MODULE:FUNCTION()"),
         ("1 / 0", ["toolkit", "app:agent"], "app.py:11: "),
         ("raise SystemExit(0)", ["toolkit", "app:agent"], "app.py:11"),
@@ -256,6 +258,14 @@ def test_workspace_that_the_program_names_is_the_one_that_is_written(place):
     assert not (place.path / ".system").exists()
 
 
+def test_program_that_names_no_workspace_is_told_to_name_it_before_it_enforces(place, monkeypatch):
+    line = f"guard('shop', workspace='{place.path}')"
+    assert line in adopt(place).err
+    assert line in adopt(place).err, "also if there is nothing to change"
+    monkeypatch.setenv("DEEDBOOK_WORKSPACE", str(place.path))
+    assert "workspace=" not in adopt(place).err
+
+
 def test_what_cannot_be_declared_is_noted(place):
     more = """
 agent = Agent(
@@ -267,7 +277,7 @@ agent = Agent(
 """
     (place.path / "app.py").write_text(f"{PROGRAM}{more}")
     ran = adopt(place)
-    assert ran.err.count("note: ") == 5
+    assert ran.err.count("note: ") == 6
     assert tools(place) == {"far": {"effects": "write"}, "two": {"effects": "write"}}
 
 

@@ -305,6 +305,7 @@ guard("shop")
     )  # fmt: skip
     place = tmp_path / "state/deedbook/shop"
     assert ran.stderr.count(str(place)) == 1
+    assert "name it: guard('shop', workspace=…)" in ran.stderr
     assert not list((tmp_path / "empty").iterdir())
     (session,) = (place / ".deedbook/sessions").iterdir()
     found = {event.type: event.payload for event in read(session / ".events.jsonl")}
@@ -338,6 +339,25 @@ def test_forked_process_does_not_write_into_the_session_of_its_parent(shop):
     conversation.end()
     calls = [payload["args"]["n"] for kind, payload in events(governed) if kind == "tool.call"]
     assert sorted(calls) == [1, 3]
+
+
+def test_program_in_another_folder_is_governed_by_the_workspace_that_the_environment_names(shop, tmp_path, monkeypatch):
+    shop()
+    (elsewhere := tmp_path.parent / f"{tmp_path.name}-elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("DEEDBOOK_WORKSPACE", str(tmp_path))
+    with guard("shop", state=elsewhere) as governed, pytest.raises(CallDenied, match="nothing is dropped"):
+        governed.call("drop", {}, pytest.fail)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("named", ["", "elsewhere", "/nowhere/at/all"])
+def test_environment_that_names_no_workspace_is_an_error(tmp_path, monkeypatch, named):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DEEDBOOK_WORKSPACE", named)
+    with pytest.raises(DeedbookError):
+        guard("shop", state=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_given_workspace_that_does_not_exist_is_not_replaced(tmp_path):

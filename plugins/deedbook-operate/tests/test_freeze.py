@@ -386,7 +386,7 @@ def test_freeze_refuses_in_a_workspace_that_does_not_name_the_feature(lab):
     lab.tool("a", lambda args, ctx: {})
     with lab.session():
         pass
-    with pytest.raises(BindingError, match=r"add features: \{freeze: \{\}\}"):
+    with pytest.raises(BindingError, match=r"add to .*: features: \{freeze: \{\}\}"):
         freeze(lab, partial=True)
 
 

@@ -35,6 +35,31 @@ def test_freeze_before_the_first_session_denies_it(place):
     assert place.here("verify").status == 0
 
 
+def test_workspace_without_the_feature_says_that_nothing_can_be_frozen_and_what_to_do(place):
+    place.system("deedbook.yaml", "schema_version: v1\n")
+    shown = place.here("freeze", status=0)
+    assert shown.out == "nothing can be frozen here\n"
+    for ran in (shown, place.here("freeze", "--all", "--reason", "a spill")):
+        assert "add to .system/deedbook.yaml: features: {freeze: {}}" in ran.err
+
+
+@pytest.mark.parametrize("args", [[], ["--all"]], ids=["thaw", "thaw --all"])
+def test_thaw_of_all_says_what_was_lifted(place, args):
+    for name in ("say", "shout"):
+        place.here("freeze", "--ability", name, "--reason", "a spill", status=0)
+    lifted = place.here("thaw", *args, status=0).err.splitlines()
+    assert [line.partition(" is frozen by local")[0] for line in lifted] == [
+        "lifted: ability say", "lifted: ability shout",
+    ]  # fmt: skip
+    assert place.here("freeze").out == "nothing is frozen\n"
+
+
+def test_thaw_of_one_and_of_all_is_wrong_usage_and_lifts_nothing(place):
+    frozen = place.here("freeze", "--all", "--reason", "a spill", "--json", status=0).json["frozen"]
+    assert "one freeze, or --all" in place.here("thaw", frozen["id"], "--all", status=2).err
+    assert "a spill" in place.here("freeze").out
+
+
 def test_second_reason_is_told_and_listed_and_stays_in_force_after_a_thaw_of_the_first(place):
     first = place.here("freeze", "--all", "--reason", "a spill", "--json", status=0).json["frozen"]
     told = place.here("freeze", "--all", "--reason", "an audit", status=0).err.splitlines()

@@ -11,6 +11,7 @@ from deedbook_provider_http import Endpoint, Trouble, settings_schema
 from deedbook_provider_http.exchange import Exchange
 from deedbook_provider_http.schemas import reduce_schema, strictly
 from deedbook_provider_http.stream import EventStream
+from deedbook_provider_http.trouble import wait_of
 from deedbook_testing.endpoints import Endpoint as Server
 from deedbook_testing.endpoints.server import document
 
@@ -112,6 +113,23 @@ def test_server_sent_events_join_their_lines_and_leave_out_what_is_no_data():
     assert [*events.feed(raw)] == [b"1\n2", b""]
     assert [*events.end()] == [b"no end"]
     assert [*events.end()] == []
+
+
+@pytest.mark.parametrize("told", ["{}", "{} and {}", "…{4:}", "{:20} cut", "{:12}\u200b{12:}", "x{}x"])
+def test_message_holds_no_piece_of_a_key(told):
+    key = "sk-live-0123456789abcdefXYZ"
+    parts = {"{}": key, "{4:}": key[4:], "{:20}": key[:20], "{:12}": key[:12], "{12:}": key[12:]}
+    for name, part in parts.items():
+        told = told.replace(name, part)
+    shown = str(Trouble(told).without([key]))
+    assert "***" in shown
+    assert not any(key[at : at + 8] in shown for at in range(len(key) - 7))
+    assert shown.startswith(told[: told.index(key[4:12])].removesuffix(key[:4]))
+
+
+@pytest.mark.parametrize("value", ["1e308", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_time_that_an_endpoint_wants_to_be_left_alone_has_a_limit(value):
+    assert wait_of({"retry-after": value}) == 30 * 86400
 
 
 def test_message_does_not_hold_a_key_that_was_cut():

@@ -158,11 +158,19 @@ class Report:
 
 def unreadable(file: str, why: str) -> Report:
     """Return the report on a *file* that was not read: it is no regular file, or cannot be opened."""
-    failure = Failure(0, "readable", "a regular file with one name, that can be read", excerpt(why))
+    failure = Failure(0, "readable", "a regular file that can be read and has one name", excerpt(_describe_found(why)))
     return Report(
         file=file, format="unknown", level="full", session_id=None, state="unknown", events=0, head=None,
         bytes=Part(failures=(failure,)), structure=Part(), notes=(), torn=None,
     )  # fmt: skip
+
+
+def _describe_found(why: str) -> str:
+    """Return what was found in place of a ledger, from the reason *why* it was not read."""
+    what = why.partition("; ")[0]
+    if what.startswith("is "):
+        return what.removeprefix("is ")
+    return f"a path that {what}" if what.startswith(("has ", "leads ", "holds ")) else f"an error: {why}"
 
 
 def _part(name: str, part: Part, good: str) -> Iterator[str]:
@@ -219,7 +227,7 @@ class Findings:
         """Add a failure; *found* is made safe to print."""
         self._counts[check] += 1
         if self._counts[check] <= MOST_OF_A_KIND:
-            self._kept.append(Failure(line, check, expected, excerpt(found)))
+            self._kept.append(Failure(line, check, expected, excerpt(found if found.strip() else "nothing but blanks")))
 
     def is_full(self, check: str) -> bool:
         """Return whether further failures of *check* are only counted, so that they need no description."""

@@ -1,5 +1,6 @@
 """Trust in the verified ledgers: the workspace's log, external checkpoints, witnesses, and trusted keys."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -91,6 +92,7 @@ def check_trust(
         return TrustReport(
             [*found, *missing, *(report_missing_log(each, identity) for each in checkpoint)], notes=notes
         )
+    notes += _describe_missing_file(source.state, log)
     trust = trust if trust.keys else attrs.evolve(trust, keys=[*own_keys(log)])
     found += [each for each in (find_contradiction(log, one, trust) for one in checkpoint) if each]
     found += [
@@ -223,6 +225,14 @@ def _read_state_checkpoint(source: AuditedWorkspace, found: list[Contradiction])
         found.append(Contradiction("broken", STATE_FILE, None, problem.error.message))
         return
     yield str(source.state / STATE_FILE), text
+
+
+def _describe_missing_file(state: Path, log: Log) -> Iterator[str]:
+    """Yield a note if the *log* has a checkpoint, and the state folder has no file of it. A crash can cause that."""
+    place = state / STATE_FILE
+    if log.newest and not os.path.lexists(place):
+        why = "if its end was cut off, only a checkpoint or a witness elsewhere shows it"
+        yield f"{place} is missing: the checkpoints were read from the workspace ledger; {why}"
 
 
 def _read_file(place: str) -> str:

@@ -23,7 +23,7 @@ Parent: TypeAlias = tuple[str, ...]
 
 _PLAIN: Final = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@=+-]*(?: [A-Za-z0-9_./@=+-]+)*\.?")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-_FLOW_TOKEN: Final = re.compile(r"""[\[\]{}]|"(?:[^"\\]|\\.)*"|'[^']*'""")
+_FLOW_TOKEN: Final = re.compile(r"""[\[\]{}]|"(?:[^"\\]|\\.)*"|'[^']*'|(?<=\s)#[^\n]*""")
 _WIDTH: Final = 4096
 _LONG: Final = 90
 
@@ -31,16 +31,19 @@ _LONG: Final = 90
 def add_member(text: str, parent: Parent, key: str, value: Any, path: str) -> str:
     """Return *text* with the member *key* of the object at *parent*, which is made if it is missing.
 
-    Raises `DeedbookError` if the member exists, or if no edit gives the intended value. *path* names the file.
+    Raises `DeedbookError` if the member exists, or if no edit gives the intended value and keeps the comments. *path*
+    names the file.
     """
+    if _has_crlf(text):
+        return _to_crlf(add_member(_to_lf(text), parent, key, value, path))
     meant: Any = deepcopy(parse_yaml(text.encode(), path).value)
     for depth in range(len(parent)):
-        if _find(meant, parent[:depth]).get(parent[depth]) is None:
+        if _find_object(meant, parent[:depth], path).get(parent[depth]) is None:
             for inner in (key, *reversed(parent[depth + 1 :])):
                 value = {inner: value}
             parent, key = parent[:depth], parent[depth]
             break
-    target = _find(meant, parent)
+    target = _find_object(meant, parent, path)
     if target.get(key) is not None:
         raise SourceError(fault("SOURCE_INVALID", f'{".".join(parent)}: has an entry "{key}" already', place=path))
     target[key] = value
@@ -49,16 +52,20 @@ def add_member(text: str, parent: Parent, key: str, value: Any, path: str) -> st
         path,
         lambda: _insert_lines(text, parent, key, value, path),
         lambda: _insert_in_flow(text, parent, key, value, path),
-        lambda: _rewrite(text, lambda document: _find(document, parent).update({key: value})),
+        lambda: _rewrite_with_comments(text, parent, key, value),
     )
 
 
 def remove_member(text: str, parent: Parent, key: str, path: str) -> str:
     """Return *text* without the member *key* of the object at *parent*, and without the object if it becomes empty.
 
-    Raises `DeedbookError` if no edit gives the intended value.
+    Raises `DeedbookError` if there is no such member, or if no edit gives the intended value.
     """
+    if _has_crlf(text):
+        return _to_crlf(remove_member(_to_lf(text), parent, key, path))
     meant: Any = deepcopy(parse_yaml(text.encode(), path).value)
+    if key not in _find_object(meant, parent, path):
+        raise SourceError(fault("SOURCE_INVALID", f'{".".join(parent)}: has no entry "{key}"', place=path))
     if parent and len(_find(meant, parent)) == 1:
         parent, key = parent[:-1], parent[-1]
     del _find(meant, parent)[key]
@@ -159,9 +166,39 @@ def _rewrite(text: str, change: Callable[[Any], object]) -> str:
     return out.getvalue()
 
 
+def _rewrite_with_comments(text: str, parent: Parent, key: str, value: Any) -> str:
+    """Return the whole text with the member, rewritten; raises `LookupError` if a comment would be lost."""
+    made = _rewrite(text, lambda document: _find(document, parent).update({key: value}))
+    if made.count("#") < text.count("#") + _flow({key: value}).count("#"):
+        raise LookupError("a comment is lost")
+    return made
+
+
+def _has_crlf(text: str) -> bool:
+    """Return whether every line of *text* ends as on Windows."""
+    return "\r\n" in text and text.count("\n") == text.count("\r\n")
+
+
+def _to_lf(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _to_crlf(text: str) -> str:
+    return text.replace("\n", "\r\n")
+
+
 def _find(value: Any, parent: Parent) -> Any:
     for key in parent:
         value = value[key]
+    return value
+
+
+def _find_object(value: Any, parent: Parent, path: str) -> dict[str, Any]:
+    """Return the object at *parent*; raises `DeedbookError` if there is none."""
+    for key in parent:
+        value = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        raise SourceError(fault("SOURCE_INVALID", f"{'.'.join(parent) or 'the file'} is no object", place=path))
     return value
 
 

@@ -58,7 +58,7 @@ def find_adapter(framework: str) -> ListTools:
 def not_an_agent(value: Any, wanted: str) -> BindingError:
     """Return the error for a *value* that is no agent of the framework; *wanted* is the name of the agent's class."""
     kind = type(value).__name__
-    todo = f"name a module's variable that holds a {wanted}"
+    todo = "name a module's variable that holds one"
     if callable(value):
         todo = f"{todo}, or a function that builds one: MODULE:FUNCTION()"
     return BindingError(fault("USAGE", f"it is {kind!r} and not a {wanted}; {todo}"))

@@ -15,7 +15,7 @@ from deedbook.policy.match import EFFECTS
 from .adoption.programs import note_guard, refuse_session
 from .conversation import Conversation, current
 from .faults import FaultReport
-from .workspaces import OPEN, find_or_create, open_client
+from .workspaces import OPEN, choose_workspace, find_or_create, open_client
 
 NO_POLICY: Final = "no policy in force"
 """What the ledger of a conversation says if its workspace has no policy."""
@@ -163,15 +163,18 @@ def guard(
     profile: str | None = None,
     wait: float = 0.0,
 ) -> Guard:
-    """Return the guard of the program *agent*, under the workspace at or above *workspace* (default: this folder).
+    """Return the guard of the program *agent*, under the workspace at or above *workspace*.
 
-    Without a workspace, one in which nothing is refused is created in the folder *state*, or in the user's own state
-    folder (``$XDG_STATE_HOME/deedbook/AGENT``), and standard error says where. Raises `DeedbookError`.
+    By default it is at or above the folder that ``DEEDBOOK_WORKSPACE`` names, otherwise this folder. A named workspace
+    must exist. If none is named and this folder has none, one in which nothing is refused is created in the folder
+    *state*, or in the user's own state folder (``$XDG_STATE_HOME/deedbook/AGENT``), and standard error says where.
+    Raises `DeedbookError`.
     """
-    if note_guard(agent, workspace):
-        return ImportedGuard(agent, Path.cwd(), profile=profile, wait=wait)
     try:
-        root = find_or_create(agent, workspace, state)
+        named = choose_workspace(workspace)
+        if note_guard(agent, named):
+            return ImportedGuard(agent, Path.cwd(), profile=profile, wait=wait)
+        root = find_or_create(agent, named, state)
         return Guard(agent, root, profile=profile, wait=wait)
     except DeedbookError as problem:  # the message has each fault's place: the traceback ends at the program's own line
         raise problem.with_traceback(None) from None

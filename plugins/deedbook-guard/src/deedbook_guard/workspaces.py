@@ -17,6 +17,8 @@ from deedbook.policy.fitting import find_unknown_names
 from deedbook.sessions.session import Session
 from deedbook.workspace.sources import find_workspace
 
+WORKSPACE: Final = "DEEDBOOK_WORKSPACE"
+"""The environment variable that names the workspace of guards that name none."""
 _AGENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OBSERVING: Final = """\
 # Written by guard({agent!r}): there was no workspace, so no policy is in force.
@@ -114,11 +116,24 @@ def check_agent_name(agent: str) -> None:
         )
 
 
-def find_or_create(agent: str, workspace: str | os.PathLike[str] | None, state: str | os.PathLike[str] | None) -> Path:
+def choose_workspace(workspace: str | os.PathLike[str] | None) -> Path | None:
+    """Return the folder that the program names, or else the environment (`WORKSPACE`); raises `BindingError`."""
+    if workspace is not None:
+        return Path(workspace)
+    named = os.environ.get(WORKSPACE)
+    if named is None:
+        return None
+    if not Path(named).is_absolute():  # an empty one too: a program must not lose its policies by a mistake here
+        why = f"{named!r} is not an absolute path; name the folder of the workspace, or remove the variable"
+        raise BindingError(fault("USAGE", why, place=WORKSPACE))
+    return Path(named)
+
+
+def find_or_create(agent: str, workspace: Path | None, state: str | os.PathLike[str] | None) -> Path:
     """Return the root of the workspace, created in a state folder if there is none; raises `DeedbookError`."""
     check_agent_name(agent)
     try:
-        return find_workspace(Path(workspace) if workspace is not None else Path.cwd()).resolve()
+        return find_workspace(workspace if workspace is not None else Path.cwd()).resolve()
     except SourceError as problem:
         if workspace is not None or problem.error.code != "WORKSPACE_NOT_FOUND":
             raise
@@ -127,7 +142,8 @@ def find_or_create(agent: str, workspace: str | os.PathLike[str] | None, state: 
     if OPEN.is_first(place.resolve()):
         sys.stderr.write(
             f"deedbook: no workspace here, so no policy is in force for {agent!r}; calls are recorded. "
-            f"See them with: deedbook -C {place} tree last\n"
+            f"See them with: deedbook -C {place} tree last; "
+            f"if the workspace is in another folder, name it: guard({agent!r}, workspace=…)\n"
         )
     return place.resolve()
 

@@ -43,7 +43,7 @@ class EventTree:
         """Yield the tree, one event a line, and the count of roots and orphans.
 
         Below *depth* levels under a root only the number of events is shown; without *payloads* only types are. With
-        *ids*, each type is followed by the event's span, actor and time.
+        *ids*, each type is followed by the event's seq, span, actor and time.
         """
         yield f"spans: {len(self.nodes)}, roots: {len(self.roots)}, orphans: {len(self.orphans)}"
         for top in [*self.roots, *self.orphans]:
@@ -81,7 +81,7 @@ class EventTree:
             event, branch, indent, level = stack.pop()
             by = ", ".join(f"event {each.seq}" for each in self.amendments.of(event.seq))
             mark = f"  (amended by {by})" if by else ""
-            header = f"  [{event.span} {event.actor} {event.ts}]" if ids else ""
+            header = f"  [{event.seq} {event.span} {event.actor} {event.ts}]" if ids else ""
             text = summary(event, self.declared) if payloads else ""
             yield plain(f"{branch}{event.type}{header}  {text}{mark}").rstrip()
             below = self._caused_by(event)

@@ -49,7 +49,8 @@ from .running import Charters, OpenSession, find_uncovered, read_open_sessions
 _CHANGES: Final = "changes"
 """The lock of a process that changes the document."""
 T = TypeVar("T")
-_HOW: Final = "features: {freeze: {}}"
+_NOT_ENABLED: Final = "the workspace does not enable the feature freeze, so its calls check no freeze"
+_HOW: Final = "to enable it, add to .system/deedbook.yaml: features: {freeze: {}}"
 
 
 @attrs.frozen
@@ -64,11 +65,15 @@ class FreezeReport:
 
 @attrs.frozen
 class FreezeStatus:
-    """The freezes in force, or why that is unknown (*unsound*); *unrecorded*: the ledger lacks the newest change."""
+    """The freezes in force, or why that is unknown (*unsound*).
+
+    *unrecorded*: the ledger lacks the newest change. *not_enabled*: why new sessions check no freeze, and what to do.
+    """
 
     freezes: Sequence[Freeze]
     unsound: str = ""
     unrecorded: bool = False
+    not_enabled: str = ""
 
 
 @attrs.define(eq=False)
@@ -88,8 +93,9 @@ class Freezer:
         try:
             found = self.document.read()
         except FreezeInvalid as problem:
-            return FreezeStatus(self._recorded_freezes(), str(problem))
-        return FreezeStatus(found.freezes, unrecorded=found.number > self.document.recorded.number)
+            return FreezeStatus(self._recorded_freezes(), str(problem), not_enabled=self._not_enabled())
+        unrecorded = found.number > self.document.recorded.number
+        return FreezeStatus(found.freezes, unrecorded=unrecorded, not_enabled=self._not_enabled())
 
     def freeze(self, agent: str, ability: str, reason: str, who: str | None, *, partial: bool) -> FreezeReport:
         """Put a freeze in force, durably; raises `BindingError` (``FREEZE_REFUSED``), `LedgerError`.
@@ -214,11 +220,15 @@ class Freezer:
         by = who or choose_approver(known, ring)
         return by, load_key(self.principals, by, ring)
 
+    def _not_enabled(self) -> str:
+        """Return why calls of new sessions check no freeze, and what to do; empty if they do, or that is unknown."""
+        return f"{_NOT_ENABLED}; {_HOW}" if not self.notes and FEATURE not in self.workspace.features else ""
+
     # --- refusals -----------------------------------------------------------------------------------------------------
 
     def _refuse_unusable(self, not_covered: Sequence[str], *, partial: bool) -> None:
-        if not self.notes and FEATURE not in self.workspace.features:
-            _refuse(f"the workspace does not name the feature, so its calls check no freeze; add {_HOW}")
+        if why := self._not_enabled():
+            _refuse(why)
         if not_covered and not partial:
             why = f"{len(not_covered)} of what is open was started without the feature and would go on"
             todo = "End it, or freeze the rest with --partial"

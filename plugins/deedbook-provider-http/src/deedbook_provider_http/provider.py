@@ -67,6 +67,9 @@ class HttpProvider(ABC):
             name: host.secret(value["secret"]) if isinstance(value, Mapping) else value
             for name, value in settings.headers.items()
         }
+        named = [value["secret"] for value in settings.headers.values() if isinstance(value, Mapping)]
+        named += [settings.key] if settings.key else []
+        self._marks = {f"[secret:{name}]": host.secret(name) for name in named}
 
     def __call__(self, request: Object, ctx: Ctx) -> Awaitable[dict[str, Any]]:
         """Ask the model. The first call imports the libraries; the limit of the call begins after that."""
@@ -94,7 +97,7 @@ class HttpProvider(ABC):
         try:
             names = names_of(request)
             asked = self.question(load_images(request, self._host), names)
-            return await self._ask_endpoint(request, asked, names, ctx)
+            return dict(_mask(await self._ask_endpoint(request, asked, names, ctx), self._marks))
         except Trouble as trouble:
             problem = trouble.without(self._hidden())
         raise problem
@@ -230,6 +233,18 @@ def vendor_sdk(module: str, extra: str) -> Any:
     except ImportError as problem:
         why = f"the SDK {module} cannot be imported ({problem}); run: pip install '{extra}'"
         raise Trouble(why) from None
+
+
+def _mask(value: Any, marks: Mapping[str, Secret]) -> Any:
+    """Return JSON in which texts that repeat a secret of *marks* have its mark instead."""
+    if isinstance(value, str):
+        for mark, secret in marks.items():
+            value = value.replace(secret.reveal(), mark)
+    elif isinstance(value, list):
+        return [_mask(item, marks) for item in value]
+    elif isinstance(value, dict):
+        return {_mask(name, marks): _mask(item, marks) for name, item in value.items()}
+    return value
 
 
 def _failure(problem: Trouble) -> Failed:

@@ -1,7 +1,7 @@
 """What can go wrong with an endpoint, in words that say what to do about it."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, Final
@@ -12,8 +12,12 @@ MALFORMED: Final = "MALFORMED_AGENT_MESSAGE"
 """The code of an answer whose fault is the model's: a flow tells it to the model, which may answer again."""
 MOST_WORDS: Final = 300
 """How many characters of an endpoint's own message are passed on."""
-_BEGINNING: Final = 8
+_MOST_READ: Final = 4096
+"""How many characters of it are searched for keys."""
+_PIECE: Final = 8
 """How many characters of a key tell too much."""
+_LONGEST_WAIT: Final = 30 * 86400.0
+"""The most seconds that an endpoint may want to be left alone; what it says beyond that counts as this."""
 _TOO_LONG: Final = (
     "context_length_exceeded", "context length", "context window", "exceed_context_size_error", "prompt is too long",
     "exceeds the maximum number of tokens",
@@ -76,7 +80,7 @@ class Endpoint:
 
     def words(self, said: object) -> str:
         """Return a text from outside on one line, cut short, without any key."""
-        line = " ".join(hide(str(said), self.hidden).split())
+        line = " ".join(hide(str(said)[:_MOST_READ], self.hidden).split())
         return line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]}…"
 
     def refused(self, status: int, headers: Mapping[str, str], body: object) -> Trouble:
@@ -116,11 +120,23 @@ class Endpoint:
 
 
 def hide(text: str, hidden: Iterable[str]) -> str:
-    """Return *text* with ``***`` for each *hidden* value, also for its beginning, which a cut may have left."""
+    """Return *text* with ``***`` for each *hidden* value and for each piece of one that tells too much."""
     for value in hidden:
-        for size in range(len(value), min(len(value), _BEGINNING) - 1, -1):
-            text = text.replace(value[:size], "***")
+        size = min(len(value), _PIECE)
+        pieces = {value[at : at + size] for at in range(len(value) - size + 1)} - {""}
+        text = _hide_pieces(text, pieces, size)
     return text
+
+
+def _hide_pieces(text: str, pieces: Container[str], size: int) -> str:
+    """Return *text* with ``***`` for every run of characters that *pieces* of this *size* cover."""
+    made, shown, end = [], 0, 0
+    for at in range(len(text) - size + 1):
+        if text[at : at + size] in pieces:
+            if at >= end:
+                made += [text[shown:at], "***"]
+            shown = end = at + size
+    return "".join(made) + text[shown:]
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
@@ -130,11 +146,15 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
             seconds = float(headers.get(name, "")) / unit
         except ValueError:
             continue
-        return max(0.0, seconds) if isfinite(seconds) else None
+        return _limit_wait(seconds) if isfinite(seconds) else None
     try:
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+        return _limit_wait(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
+
+
+def _limit_wait(seconds: float) -> float:
+    return min(max(0.0, seconds), _LONGEST_WAIT)
 
 
 def _error(body: object) -> tuple[str, str]:

@@ -4,11 +4,14 @@ It is active where the workspace has `features: {prompts: {}}`, or a hook or pol
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from deedbook.contract import Event, EventType, Failed, Object
 from deedbook.contract.features import FeatureSpec, featureimpl
 from deedbook.format.errors import DeedbookError, fault
+from deedbook.format.files import Folder
+from deedbook.format.sealed import open_values
 from deedbook.sessions.session import Session
 
 from .archive import SessionArchive
@@ -33,17 +36,22 @@ class Prompts:
     @featureimpl
     def session_facts(self, kernel: Any, ledger: Any) -> Mapping[str, Callable[[Any], Object]]:
         """Return the reader of the fact, which follows the session's *ledger*."""
-        last: dict[str, Any] = {}
+        last: dict[str, Any] = {"context": {}}
+        place = Path(ledger.place).parent
 
         def follow(event: Event) -> None:
             if event.type == RECORD:
-                last.clear()
-                last.update(event.payload["context"])
+                last.update(event.payload)
+
+        def read(_: Any) -> Object:
+            with Folder.at(place) as folder:  # the ledger seals what is large
+                context: Object = open_values(folder, last["context"])
+            return context
 
         for event in SessionArchive(kernel.state).read_events(ledger.session_id):  # of a session that is resumed
             follow(event)
         ledger.subscribe(follow)
-        return {FACT: lambda _: dict(last)}
+        return {FACT: read}
 
 
 def record_context(session: Session, context: Object) -> None:

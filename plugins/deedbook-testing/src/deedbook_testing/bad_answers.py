@@ -223,6 +223,13 @@ class BadAnswerContract(ProviderContract):
         assert lab.verify().sound
         assert self.leaks(lab, (), results) == []
 
+    @pytest.mark.parametrize("streams", [False, True])
+    def test_masks_a_key_that_a_good_answer_repeats(self, endpoint: Endpoint, respond: Ask, *, streams: bool) -> None:
+        """No flow, tool or person gets it."""
+        said = f"Your key is {KEY}."
+        endpoint.plays(self.protocol.streamed([said]) if streams else self.protocol.answer(said))
+        assert respond(stream=streams)["text"] == "Your key is [secret:main]."
+
     def test_hides_a_key_that_a_bad_answer_repeats(self, endpoint: Endpoint, failed: Callable[..., Failed]) -> None:
         """Wherever it stands, also where a message quotes only the beginning of it."""
         protocol = self.protocol

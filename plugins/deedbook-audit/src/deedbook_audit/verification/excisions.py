@@ -12,6 +12,9 @@ from deedbook_audit.report import Findings
 EXCISED: Final = object()
 """The value that stands for an excised payload."""
 
+EXCISION: Final = "excised"
+"""The check of a payload that was excised, and of the later line that must record it."""
+
 _KIND: Final = re.compile(rb',"event_type":"([a-z0-9_.]{1,64})"')
 _SAYS: Final = b',"event_type":"ledger.excised"'
 _BEFORE: Final = b'","payload":'
@@ -58,7 +61,7 @@ class Excisions:
         """Add a failure for each excision that no later line has recorded."""
         for number, digest in self.open.items():
             wanted = f"a later ledger.excised of event {number - 1} with payload_hash {digest.decode()}"
-            findings.add(number, "excised", wanted, "none")
+            findings.add(number, EXCISION, wanted, "none")
 
 
 def build_placeholder(head: bytes) -> bytes:

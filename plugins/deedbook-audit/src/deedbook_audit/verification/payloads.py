@@ -13,6 +13,7 @@ from deedbook.format.errors import DeedbookError, IntakeError
 from deedbook.format.families import LATER, schema_of
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, Validator
+from deedbook.format.sealed import open_values
 from deedbook.format.terminal import excerpt
 from deedbook.plugins.event_families import declared_family, read_granted_families
 from deedbook_audit.report import Findings
@@ -127,7 +128,7 @@ class Payloads:
         if validator is None:
             self._meaning.add(number, "event_type", "a type of the catalogue, or one that is declared", kind)
             return False
-        if validator.valid(value):
+        if validator.valid(value) or (schema_of(kind, value) is None and self.sealed.fits(validator, value)):
             return True
         if self._meaning.is_full("payload"):  # listing violations costs far more than detecting them
             self._meaning.count("payload")
@@ -191,6 +192,20 @@ class SealedFiles:
         elif isinstance(value, dict):
             for item in value.values():
                 self.check(number, item)
+
+    def fits(self, validator: Validator, value: Any) -> bool:
+        """Return whether *value* has sealed parts and was valid before they were sealed.
+
+        The schema of a plugin describes the payload as it was recorded. If a sealed part is absent, the payload cannot
+        be checked and counts as valid.
+        """
+        try:
+            opened = open_values(self._folder, value)
+        except FileNotFoundError:
+            return True
+        except (DeedbookError, OSError, ValueError):
+            return False
+        return bool(opened != value and validator.valid(opened))
 
     def _check_one(self, number: int, value: dict[str, Any]) -> None:
         digest, size = value[canonical.SEALED_KEY], value.get("size")

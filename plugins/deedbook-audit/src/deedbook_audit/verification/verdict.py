@@ -10,6 +10,8 @@ from deedbook.format.events import FORMAT
 from deedbook.format.terminal import pluralise
 from deedbook_audit.report import UNHASHED, Failure, Report
 
+from .excisions import EXCISION
+
 Kind: TypeAlias = Literal["checkpointed", "unwitnessed", "torn", "broken", "rolled_back", "unseen", "unhashed"]
 
 UNCOVERED: Final = "anyone with write access could have cut its end or rewritten it"
@@ -90,11 +92,11 @@ def conclude(
     *unchecked* adds to the reports' reasons why decisions were not checked.
     """
     alone = len(reports) == 1
-    for report in reports:
-        if failure := _find_first_failure(report):
-            of = "" if alone else f" of {_name(report)}"
-            at = f" at event {failure.line - 1}{of}" if failure.line else of.replace(" of", " in", 1)
-            return Verdict("broken", f"BROKEN{at}: {failure.check}: expected {failure.expected}, found {failure.found}")
+    if first := _find_first_failure(reports):
+        report, failure = first
+        of = "" if alone else f" of {_name(report)}"
+        at = f" at event {failure.line - 1}{of}" if failure.line else of.replace(" of", " in", 1)
+        return Verdict("broken", f"BROKEN{at}: {failure.check}: expected {failure.expected}, found {failure.found}")
     worst = min(contradictions, key=lambda each: _RANK[each.kind], default=None)
     if worst is not None:
         return Verdict(worst.kind, _describe_contradiction(worst))
@@ -149,9 +151,21 @@ def _find_unchecked_reason(report: Report) -> str:
     return f"a ledger of format {report.format} names no charter" if report.format != FORMAT else ""
 
 
-def _find_first_failure(report: Report) -> Failure | None:
-    """Return the first failure of a ledger, in any part."""
-    return min(_failures(report), key=lambda failure: failure.line, default=None)
+def _find_first_failure(reports: Sequence[Report]) -> tuple[Report, Failure] | None:
+    """Return the first damaged line of all ledgers; if no line is damaged, the first failure of a ledger.
+
+    A damaged line can make rules fail on earlier lines, and in other ledgers.
+    """
+    damage = [(each, failure) for each in reports for failure in each.bytes.failures if failure.check != EXCISION]
+    if damage:
+        return _find_earliest(damage)
+    return _find_earliest([(each, failure) for each in reports for failure in _failures(each)])
+
+
+def _find_earliest(found: Sequence[tuple[Report, Failure]]) -> tuple[Report, Failure] | None:
+    """Return the failure on the first line of the first report."""
+    own = (each for each in found if each[0] is found[0][0])
+    return min(own, key=lambda each: each[1].line, default=None)
 
 
 def _failures(report: Report) -> Iterator[Failure]:

@@ -28,6 +28,8 @@ _NEW: Final = """\
 # `deedbook adopt` wrote this. Change what you like: the next run adds what is missing, and changes nothing else.
 # The effects of tools are guessed: write, unless a tool says that it only reads.
 schema_version: v1
+# Before you write enforce, name this workspace in the program: guard(NAME, workspace=…). Otherwise no policy is in
+# force if the program starts in another folder.
 enforcement: observe    # records what policies decide; write enforce, and their decisions bind
 """
 _POLICY: Final = """\

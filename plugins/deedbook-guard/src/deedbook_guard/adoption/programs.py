@@ -43,12 +43,12 @@ class Program:
 _FOUND: Final[ContextVar[FoundProgram | None]] = ContextVar("deedbook_found_program", default=None)
 
 
-def note_guard(agent: str, workspace: Any) -> bool:
+def note_guard(agent: str, workspace: Path | None) -> bool:
     """Note a guard if a program is imported now; return whether that is so."""
     found = _FOUND.get()
     if found is None:
         return False
-    found.guards.append(FoundGuard(agent, Path(workspace) if workspace is not None else None))
+    found.guards.append(FoundGuard(agent, workspace))
     return True
 
 
@@ -78,16 +78,23 @@ def import_program(target: str, folder: Path) -> Program:
         except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever the program raises is shown
             cause = found.stopped or problem
             missing = f"{problem}; " if found.stopped is not None and isinstance(problem, AttributeError) else ""
-            why = f"{target}: {missing}{describe(cause)}"
+            why = f"{target}: {missing}{_explain_missing(name, cause, folder) or describe(cause)}"
             raise BindingError(fault("USAGE", why, place=_place(cause, folder))) from cause
     return Program(agent, tuple(dict.fromkeys(found.guards)))
+
+
+def _explain_missing(name: str, problem: BaseException, folder: Path) -> str:
+    """Return what to do if *problem* is that the program's own module, or its package, is missing; otherwise empty."""
+    if not isinstance(problem, ModuleNotFoundError) or not f"{name}.".startswith(f"{problem.name}."):
+        return ""
+    return f"there is no module {problem.name!r} in {folder}; run the command in the folder from which the program runs"
 
 
 def _import(name: str, found: FoundProgram) -> ModuleType:
     """Import a module; one that is stopped since it acts is returned as far as it came."""
     spec = find_spec(name)
     if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"no module named {name!r}")
+        raise ModuleNotFoundError(f"no module named {name!r}", name=name)
     module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from deedbook_guard.adoption.programs import Program
 
 SECTION: Final = "Begin"
+_NAME_WORKSPACE: Final = (
+    "if the program starts in another folder, it does not find this workspace and no policy is in force; "
+    "before you write enforcement: enforce, name the workspace in the program"
+)
 
 
 @data_command
@@ -47,14 +51,17 @@ def command(options: GlobalOptions, framework: str, target: str, name: str | Non
     for note in (*listed.unlisted, *notes):
         message(plain(f"note: {note}"))
     if not changes:
-        message(f"{display_path(root)}: nothing to change")
+        message(f"{root}: nothing to change")
     elif dry_run:
         message("nothing was written")
     else:
         write(root, changes)
         written = ", ".join(display_path(root / each.path) for each in changes)
         message(f"written: {written}")
-    if not any(found.agent == agent for found in program.guards):
+    guards = [found for found in program.guards if found.agent == agent]
+    if any(found.workspace is None for found in guards):
+        message(plain(f"note: {_NAME_WORKSPACE}: guard({agent!r}, workspace={str(root)!r})"))
+    if not guards:
         message(plain(f"{target} is not governed yet: give it govern(guard({agent!r})) of the adapter"))
     return 0
 

@@ -59,7 +59,7 @@ def command(
     """Explain step by step what decides about a call of ABILITY, and where the rule is.
 
     With SEQ or SPAN, explain the decision about that call or subject of SESSION, and whether the current charter
-    decides alike; `deedbook tree --json SESSION` lists the seq and the span of every event. With --subject, explain
+    decides alike; `deedbook tree --ids SESSION` lists the seq and the span of every event. With --subject, explain
     what POLICY decides about a subject. Nothing is recorded and nothing is called. The exit status is 0 if the answer
     allows or advises, 3 if not, 1 if it depends on a gate that is not pure.
     """
@@ -98,7 +98,7 @@ def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> Non
     names = [LAST, *session_ids(source)]
     if what and what not in bindings.abilities and any(name.startswith(what) for name in names):
         why = f"{what!r} is no ability, but a session; give SEQ: deedbook explain {what} SEQ"
-        raise click.UsageError(f"{why} (`deedbook tree --json {what}` lists seq and span)")
+        raise click.UsageError(f"{why} (`deedbook tree --ids {what}` lists seq and span)")
 
 
 def _explain_subject(
@@ -290,7 +290,7 @@ def _find_decision(calls: Any, session: str, event: str) -> "RecordedCall | Reco
         if event in (str(call.seq), call.span):
             return call  # type: ignore[no-any-return]
         known.append(call.seq)
-    raise LedgerError(fault("SESSION_NOT_FOUND", _describe_no_call(session, event, known)))
+    raise LedgerError(fault("EVENT_NOT_FOUND", _describe_no_call(session, event, known)))
 
 
 def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
@@ -302,7 +302,7 @@ def _describe_no_call(session: str, event: str, known: Sequence[int]) -> str:
         return f"{why}; the session has none"
     more = ", …" if len(known) > MOST_OF_A_KIND else ""
     seqs = ", ".join(map(str, known[:MOST_OF_A_KIND]))
-    return f"{why}; those have the seq {seqs}{more} (`deedbook tree --json {session}` lists all events)"
+    return f"{why}; those have the seq {seqs}{more} (`deedbook tree --ids {session}` lists all events)"
 
 
 def _describe_recorded(call: "RecordedCall", change: str) -> dict[str, Any]:

@@ -148,12 +148,12 @@ def close(options: GlobalOptions, session: str) -> int:
     try:
         closed = close_session(source, identity, _report_checkpoint)
     except LedgerError as problem:
-        raise _with_interrupted(problem, source.state) from None
+        raise _with_interrupted(problem, identity, source.state) from None
     message(f"session {identity} is closed; {describe_unknown(closed)}")
     return 0
 
 
-def _with_interrupted(problem: "LedgerError", state: "Path") -> "LedgerError":
+def _with_interrupted(problem: "LedgerError", session: str, state: "Path") -> "LedgerError":
     """Return *problem*; for an ended session, also name the interrupted sessions, one of which was probably meant."""
     from deedbook.format.errors import LedgerError, fault
     from deedbook.format.files import Folder
@@ -164,4 +164,5 @@ def _with_interrupted(problem: "LedgerError", state: "Path") -> "LedgerError":
         return problem
     with Folder.at(state) as folder:
         left = ", ".join(few(list_interrupted(folder)))
-    return LedgerError(fault("SESSION_ENDED", f"{problem.error.message}; interrupted: {left or 'none'}"))
+    others = f"these sessions are interrupted: {left}" if left else "no session is interrupted"
+    return LedgerError(fault("SESSION_ENDED", f"session {session} has ended already, so nothing is closed; {others}"))

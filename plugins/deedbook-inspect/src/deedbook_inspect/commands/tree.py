@@ -19,7 +19,7 @@ SECTION: Final = "Record"
 @span_option
 @click.option("--max-depth", type=click.IntRange(0), metavar="N", help="Count what is more than N levels below a root.")
 @click.option("--no-payload", is_flag=True, help="Show only the types of events.")
-@click.option("--ids", is_flag=True, help="Show the span, the actor and the time of each event.")
+@click.option("--ids", is_flag=True, help="Show the seq, the span, the actor and the time of each event.")
 @json_option
 @click.pass_obj
 def command(

@@ -11,7 +11,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, IntakeError, fault
 from deedbook.format.schema import Schemas, Violation, suggest
 
-REQUEST: Final = "runtime_request_v3"
+REQUEST: Final = "runtime_request_v2"
 RESPONSE: Final = "runtime_response_v2"
 
 _DOMAIN: Final = -32000
