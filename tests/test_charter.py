@@ -295,10 +295,10 @@ REFUSED = {
     ),
     "a plugin's schema that the lint refuses": (
         a_tool(takes={"type": "object", "minLenght": 1}),
-        "SCHEMA_REFUSED", "tool plugin 't' of offered 1.0: takes/minLenght", 'did you mean "minLength"?',
+        "SCHEMA_REFUSED", f"{A}:1: tool plugin 't' of offered 1.0: takes/minLenght", 'did you mean "minLength"?',
     ),
     "a plugin's schema that is no JSON": (
-        a_tool(gives={"enum": (1, 2)}), "SCHEMA_REFUSED", "tool plugin 't' of offered 1.0: gives", "tuple",
+        a_tool(gives={"enum": (1, 2)}), "SCHEMA_REFUSED", f"{A}:1: tool plugin 't' of offered 1.0: gives", "tuple",
     ),
     "no output schema": (a_tool(gives={}), "BINDING_INVALID", f"{A}:1", "with schema_out, or write schema_out: true"),
     "an output schema that says nothing": (

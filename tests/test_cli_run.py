@@ -302,6 +302,21 @@ def test_call_with_one_fault_says_it_once_and_other_errors_have_no_violations(pl
     assert "violations" not in told["error"]
 
 
+def test_malformed_answer_is_shown_with_how_often_the_model_was_asked(place: Place):
+    play(
+        place,
+        [{"role": "lead", "response": {"text": text}} for text in ("Sure.", "Here it is: " + "x" * 500)],
+        usual=False,
+    )
+    ran = place.here("run", "--profile", "played", "say hello", status=1)
+    said = (
+        f'the model was asked 2 times; the last answer begins "Here it is: {"x" * 108}"; all of it: deedbook tree last'
+    )
+    assert said in ran.err.splitlines()
+    told = place.here("run", "--json", "--profile", "played", "say hello", status=1).json
+    assert "Here it is" not in told["error"]["message"]
+
+
 def test_request_that_rules_cannot_complete_ends_with_a_status_and_says_what_was_done(place: Place):
     ran = place.here("run", "fix the bug in auth.ts", status=3)
     assert "Nothing is fixed." in ran.out

@@ -161,7 +161,7 @@ def test_flow_that_raises_leaves_its_context_failed(flows):
 def test_flow_with_a_bug_leaves_its_context_failed(flows):
     flows.flow("work", lambda args, run: 1 / 0)
     assert run(flows).error.code == "TOOL_ERROR"
-    assert flows.payload("context.failed") == {"reason": "ZeroDivisionError: division by zero"}
+    assert flows.payload("context.failed")["reason"].startswith("ZeroDivisionError: division by zero (")
 
 
 def test_flow_that_is_cancelled_leaves_its_context_halted(flows):

@@ -4,18 +4,20 @@ import asyncio
 import contextvars
 import gc
 import os
+import re
 import signal
 import threading
 import time
 from asyncio.selector_events import BaseSelectorEventLoop
 from typing import Any
 
+import attrs
 import pytest
 from parts import still, ticket
 
 from deedbook.call.handlers import Interrupted, Outcome, Ticket, aperform, perform
 from deedbook.contract import Failed, Json
-from deedbook.format.errors import DomainError, fault
+from deedbook.format.errors import DomainError, describe_crash, fault
 from deedbook.format.loops import off_loop, run_coroutine
 
 FOREVER = 3600
@@ -156,6 +158,13 @@ def test_outcome_of_a_handlers_own_failure_has_its_code(way: Any, making: Any, p
     assert way(ticket(making(problem))) == Outcome("failed", error=error)
 
 
+def without_place(made: Outcome) -> Outcome:
+    assert made.error is not None
+    message, found = re.subn(r" \(\S+\.py:[0-9]+\)$", "", made.error.message)
+    assert found == 1
+    return made._replace(error=attrs.evolve(made.error, message=message))
+
+
 @WAYS
 @KINDS
 @pytest.mark.parametrize(
@@ -175,15 +184,14 @@ def test_outcome_of_a_handlers_own_failure_has_its_code(way: Any, making: Any, p
 def test_outcome_of_any_other_exception_is_a_tool_error(
     way: Any, making: Any, problem: BaseException, message: str
 ) -> None:
-    assert way(ticket(making(problem))) == Outcome("failed", error=fault("TOOL_ERROR", message))
+    assert without_place(way(ticket(making(problem)))) == Outcome("failed", error=fault("TOOL_ERROR", message))
 
 
 @WAYS
 def test_outcome_of_a_plain_handler_that_says_generator_exit_is_a_tool_error(way: Any) -> None:
     if way is not awaiting:
-        assert way(ticket(raising(GeneratorExit()))) == Outcome(
-            "failed", error=fault("TOOL_ERROR", "echo: GeneratorExit")
-        )
+        made = way(ticket(raising(GeneratorExit())))
+        assert without_place(made) == Outcome("failed", error=fault("TOOL_ERROR", "echo: GeneratorExit"))
 
 
 @WAYS
@@ -193,7 +201,37 @@ def test_outcome_exists_where_the_handler_cannot_be_invoked(way: Any) -> None:
 
     opened = ticket(lambda *_: 1)
     made = asyncio.run(aperform(opened, broken, still)) if way is awaiting else perform(opened, broken, still)
-    assert made == Outcome("failed", error=fault("TOOL_ERROR", "echo: RuntimeError: no context"))
+    assert without_place(made) == Outcome("failed", error=fault("TOOL_ERROR", "echo: RuntimeError: no context"))
+
+
+def module(name: str, source: str, file: str = "somewhere.py", **names: Any) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": name, **names}
+    exec(compile(source, f"/a/machine/{file}", "exec"), space)
+    return space
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "place"),
+    [("words", "words.py", "words.py:2"), ("words.count.all", "all.py", "words/count/all.py:2"),
+     ("words.count", "__init__.py", "words/count/__init__.py:2"), ("deedbook_words", "x.py", "deedbook_words.py:2")],
+)  # fmt: skip
+def test_error_names_the_innermost_line_of_the_plugins_own_code(name: str, file: str, place: str) -> None:
+    library = module("library.inner", "def divide():\n\n\n    return 1 / 0\n")
+    plugin = module(name, "def call(divide):\n    return divide()\n", file)
+    outer = module("importlib", "def load(call, divide):\n\n    return call(divide)\n")
+    with pytest.raises(ZeroDivisionError) as raised:
+        outer["load"](plugin["call"], library["divide"])
+    problem = raised.value.with_traceback(raised.tb.tb_next)  # without the frame of this test
+    assert describe_crash(problem) == f"ZeroDivisionError: division by zero ({place})"
+
+
+def test_error_keeps_its_place_whole_and_its_secrets_masked_where_the_message_is_cut() -> None:
+    plugin = module("words", "def call():\n    raise ValueError('x' * 470 + 'secret' * 100)\n")
+    with pytest.raises(ValueError, match="secret") as raised:
+        plugin["call"]()
+    said = describe_crash(raised.value.with_traceback(raised.tb.tb_next), lambda text: text.replace("secret", "***"))
+    assert said.endswith("* (words.py:2)")
+    assert ("secret" in said, len(said)) == (False, 500)
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -282,7 +320,7 @@ def test_interruptible_handlers_own_time_out_is_not_taken_for_its_limit(way: Any
 
     opened = ticket(handler, deadline=time.perf_counter() + FOREVER, interruptible=True)
     made = way(opened, time.perf_counter)
-    assert made == Outcome("failed", error=fault("TOOL_ERROR", "echo: TimeoutError"))
+    assert without_place(made) == Outcome("failed", error=fault("TOOL_ERROR", "echo: TimeoutError"))
 
 
 @WAYS

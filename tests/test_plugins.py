@@ -271,16 +271,20 @@ def test_loading_follows_a_dotted_attribute(loading: Any) -> None:
     )
 
 
+LINE = r" \(plugin_under_test_\w+\.py:1\)"
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("raise ValueError('no key')", "ValueError: no key"), ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("raise ValueError('no key')", f"ValueError: no key{LINE}"),
+        ("import sys; sys.exit(0)", f"SystemExit: 0{LINE}"),
         ("def", r"SyntaxError: invalid syntax \(plugin_under_test_\w+\.py, line 1\)"),
-        ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
-        ("x = 1", "AttributeError: .* has no attribute 'Plugin'"), ("raise GeneratorExit", "GeneratorExit"),
-        ("import asyncio; raise asyncio.CancelledError", "CancelledError"),
-        ("class E(Exception):\n  def __str__(self): raise OSError\nraise E", "E"),
-        ("raise BaseException('\\ud800')", r"BaseException: \\ud800"),
+        ("import nothing_of_that_name", f"ModuleNotFoundError: No module named 'nothing_of_that_name'{LINE}"),
+        ("x = 1", "AttributeError: .* has no attribute 'Plugin'"), ("raise GeneratorExit", f"GeneratorExit{LINE}"),
+        ("import asyncio; raise asyncio.CancelledError", f"CancelledError{LINE}"),
+        ("class E(Exception):\n  def __str__(self): raise OSError\nraise E", r"E \(plugin_under_test_\w+\.py:3\)"),
+        ("raise BaseException('\\ud800')", rf"BaseException: \\ud800{LINE}"),
     ],
 )  # fmt: skip
 def test_loading_refuses_a_module_that_does_not_import_whatever_it_raises(loading: Any, source: str, says: str) -> None:

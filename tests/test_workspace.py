@@ -205,11 +205,15 @@ def test_the_state_is_an_absolute_folder(workspace, tmp_path, monkeypatch, said,
     assert str(workspace(HEAD + f"state: {said}\n").state) == meant.format(root=tmp_path, home="/home/ada")
 
 
-def test_roles_are_markdown_with_or_without_front_matter(workspace, tmp_path):
-    put(tmp_path, "roles/judge.md", "---\ntier: large\n---\nJudge.\n")
+def test_role_with_a_key_in_its_front_matter_is_refused_with_its_place(workspace):
+    with pytest.raises(SourceError, match=r"^\.system/agents/lead\.md:3:1: tier: unknown key; a role is instructions"):
+        workspace(HEAD, **{"agents/lead.md": "---\n\ntier: large\n---\nLead.\n"})
+
+
+def test_roles_are_markdown_with_or_without_empty_front_matter(workspace, tmp_path):
+    put(tmp_path, "roles/judge.md", "---\n---\nJudge.\n")
     found = workspace(HEAD + "roots: {agents: [roles]}\n", **{"agents/lead.md": "# Lead\n"}).roles
-    assert (found["lead"].body, found["lead"].meta) == ("# Lead\n", {})
-    assert (found["judge"].body, found["judge"].meta) == ("Judge.\n", {"tier": "large"})
+    assert (found["lead"].body, found["judge"].body) == ("# Lead\n", "Judge.\n")
     assert found["judge"].place == "roles/judge.md:1"
 
 

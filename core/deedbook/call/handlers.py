@@ -12,7 +12,7 @@ import attrs
 
 from deedbook.contract import Failed, Json, Object
 from deedbook.format.canonical import admit, decode
-from deedbook.format.errors import DeedbookError, DomainError, Ok, describe, fault
+from deedbook.format.errors import DeedbookError, DomainError, Ok, describe, describe_crash, fault
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
@@ -211,7 +211,7 @@ def _failure_outcome(ticket: Ticket, problem: BaseException) -> Outcome:
     if isinstance(problem, TimedOut):
         limit = f"{ticket.bound.timeout:g} s"
         return Outcome("timed_out", error=fault("TOOL_TIMEOUT", f"{name} did not end within {limit}"))
-    return Outcome("failed", error=fault("TOOL_ERROR", f"{name}: {describe(problem, ticket.bound.mask)}"))
+    return Outcome("failed", error=fault("TOOL_ERROR", f"{name}: {describe_crash(problem, ticket.bound.mask)}"))
 
 
 def _own_failure(problem: Failed, mask: Callable[[str], str]) -> DomainError:

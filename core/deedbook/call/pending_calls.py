@@ -430,12 +430,8 @@ def _scope(scope: Scope) -> dict[str, Any]:
 
 def _refusal(record: Object) -> DomainError:
     """Return the error that a person refused a call, from the record of the answer."""
-    return fault("APPROVAL_REFUSED", f"{record['approver']} refused it{_note_of(record['signed'])}")
-
-
-def _note_of(signed: str) -> str:
-    note = read_statement(signed).get("note")
-    return f": {note}" if note else ""
+    note = read_statement(record["signed"]).get("note")
+    return fault("APPROVAL_REFUSED", f"{record['approver']} refused it{f': {note}' if note else ''}")
 
 
 def _folder(ledger: WorkspaceLedger) -> Folder:

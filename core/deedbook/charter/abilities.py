@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from deedbook.contract import PATHS, AbilityDeclaration, Object
 from deedbook.contract.pointers import find_value
-from deedbook.format.errors import describe
 from deedbook.policy.bound import RUN_REFERENCE
 from deedbook.policy.conditions import glob_test, too_large
 from deedbook.policy.kinds import KIND_OF_TOOL, KINDS
@@ -103,14 +102,9 @@ class AbilityCompiler:
             schema_out={} if source.schema_out is True else deepcopy(source.schema_out),
             uses=uses,
         )
-        try:
+        with self._linker.collect_crashes(f"{linked.offer} fails while it checks an ability", source.place):
             for pointer, message in linked.spec.check(declaration):
                 self._linker.refuse("BINDING_INVALID", f"{kind} {name!r}: {message}", locator(source)(pointer))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            why = f"{linked.offer} fails while it checks an ability: {describe(problem)}"
-            self._linker.refuse("PLUGIN_BROKEN", why, source.place)
 
     def _models(self) -> dict[str, dict[str, Any] | None]:
         made: dict[str, dict[str, Any] | None] = {}

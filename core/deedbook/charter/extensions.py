@@ -39,7 +39,7 @@ class Extensions:
 
     def _feature(self, source: FeatureSource) -> dict[str, Any]:
         linked = self._linker.link(FEATURE, source.id, source.place)
-        spec = _spec_of(linked) if linked else None
+        spec: FeatureSpec | None = getattr(linked.plugin_class, "spec", None) if linked else None
         if linked is not None and spec is None:
             why = f"{source.id!r} declares no settings, so it is not named under features:; it has a section of its own"
             self._linker.refuse("BINDING_INVALID", why, source.place)
@@ -68,8 +68,3 @@ class Extensions:
         why = f"it declares the event type {event_type!r}; the names of its event types are {names}"
         self._linker.refuse("BINDING_INVALID", why, str(linked.offer))
         return False
-
-
-def _spec_of(linked: LoadedPlugin) -> FeatureSpec | None:
-    spec: FeatureSpec | None = getattr(linked.plugin_class, "spec", None)
-    return spec

@@ -15,7 +15,7 @@ import attrs
 from deedbook.contract import PATHS, Failed, Handler, Host, Skill
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault, raise_all
+from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe_crash, fault, raise_all
 from deedbook.format.schema import Schemas, Validator, Violation, foreign
 from deedbook.plugins.host import masker_of
 from deedbook.plugins.plugins import Catalogue, find_implementation
@@ -361,7 +361,7 @@ class JudgingBinder:
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            why = f"{linked.offer} cannot be constructed: {describe(problem)}"
+            why = f"{linked.offer} cannot be constructed: {describe_crash(problem)}"
             raise BindingError(fault("PLUGIN_BROKEN", why, place=entry["place"])) from None
 
     def _collect(self, make: Callable[..., T], *what: Any) -> T | None:

@@ -11,7 +11,15 @@ import attrs
 
 from deedbook.contract import Object
 from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, IntakeError, SchemaError, fault
+from deedbook.format.errors import (
+    BindingError,
+    DeedbookError,
+    DomainError,
+    IntakeError,
+    SchemaError,
+    describe_crash,
+    fault,
+)
 from deedbook.format.schema import Validator, foreign, lint, suggest
 from deedbook.plugins.plugins import Catalogue, Offer, load
 
@@ -41,11 +49,12 @@ _ANNOTATIONS: Final = frozenset(
 
 @attrs.frozen
 class LoadedPlugin:
-    """A loaded plugin: its *offer*, its class, and the digest of its code (``None`` if it is installed in place)."""
+    """A loaded plugin: its *offer*, class, and the digest of its code (``None``: in place); *place* first names it."""
 
     offer: Offer
     plugin_class: type[Any]
     digest: str | None
+    place: str
 
     @property
     def spec(self) -> Any:
@@ -123,7 +132,7 @@ class Linker:
         refused = self._admit(offer, digest)
         if refused:
             raise BindingError(refused)
-        return LoadedPlugin(offer, object if offer.kind == "pack" else load(offer, place), digest)
+        return LoadedPlugin(offer, object if offer.kind == "pack" else load(offer, place), digest, place)
 
     # --- schemas ------------------------------------------------------------------------------------------------------
 
@@ -174,6 +183,16 @@ class Linker:
         return False
 
     @contextmanager
+    def collect_crashes(self, what: str, place: str) -> Iterator[None]:
+        """Turn any exception of a plugin that is raised inside into a fault that begins with *what*."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
+            self.refuse("PLUGIN_BROKEN", f"{what}: {describe_crash(problem)}", place)
+
+    @contextmanager
     def collect_errors(self, place: str | None = None) -> Iterator[None]:
         """Turn errors raised inside into faults; those without a place get *place*."""
         try:
@@ -189,7 +208,7 @@ def locator(source: Definition, above: str = "") -> Locator:
 
 def declaration_place(linked: LoadedPlugin, field: str) -> Locator:
     """Return a `Locator` for a field that a plugin declares."""
-    return lambda pointer: f"{linked.offer}: {field}{pointer}"
+    return lambda pointer: f"{linked.place}: {linked.offer}: {field}{pointer}"
 
 
 def profile_place(profile: str, *keys: str) -> str:

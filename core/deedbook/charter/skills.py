@@ -11,7 +11,7 @@ import attrs
 
 from deedbook.contract import Failed, Skill
 from deedbook.format import canonical
-from deedbook.format.errors import describe, fault, recordable
+from deedbook.format.errors import fault, recordable
 from deedbook.format.files import Folder
 from deedbook.format.schema import suggest
 from deedbook.plugins.groups import FEATURE
@@ -185,12 +185,8 @@ class SkillCompiler:
     def _run_loader(
         self, linked: LoadedPlugin, settings: dict[str, Any], host: WorkspaceHost, about: LoadedSkill
     ) -> list[LoadedSkill]:
-        try:
+        with self._linker.collect_crashes(str(linked.offer), about.place):
             return [attrs.evolve(about, skill=skill) for skill in linked.plugin_class(settings, host)()]
-        except KeyboardInterrupt:
-            raise
-        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            self._linker.refuse("PLUGIN_BROKEN", f"{linked.offer}: {describe(problem)}", about.place)
         return []
 
     # --- checking what they say ---------------------------------------------------------------------------------------
@@ -199,18 +195,13 @@ class SkillCompiler:
         """Let a provider report problems of a skill, each at its place in the front matter."""
         source = found.display(skill.source)
         document = None
-        try:
+        with self._linker.collect_crashes(f"{provider.offer} cannot check skill {skill.name!r}", source):
             for pointer, message in provider.spec.check_skill(skill):
                 if found.declaration:
                     document = found.declaration.origin.document
                 document = document or read_front_matter(source, self._workspace)
                 place = document.place(pointer, key=True) if document else source
                 self._linker.refuse("SOURCE_INVALID", f"provider {provider.offer.name!r}: {message}", place)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            why = f"{provider.offer} cannot check skill {skill.name!r}: {describe(problem)}"
-            self._linker.refuse("PLUGIN_BROKEN", why, source)
 
     def _entry(self, skill: Skill, found: LoadedSkill) -> dict[str, Any]:
         source = found.display(skill.source)

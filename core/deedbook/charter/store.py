@@ -192,18 +192,16 @@ def parse_charter(raw: bytes, digest: str, *, authentic: bool = False) -> Charte
         raise BindingError(fault("CHARTER_CHANGED", why))
     try:
         document = _decode(raw)
-        wrong = "" if authentic else _find_wrong_shape(document)
+        wrong = ""
+        if not authentic:
+            from .shape import wrong_shape
+
+            wrong = wrong_shape(document)
     except ValueError as problem:
         wrong = f"$: expected JSON ({problem})"
     if wrong:
         raise not_compiled_error(digest, wrong)
     return Charter(MappingProxyType(document), raw, digest)
-
-
-def _find_wrong_shape(document: Any) -> str:
-    from .shape import wrong_shape
-
-    return wrong_shape(document)
 
 
 def _decode(raw: bytes) -> Any:

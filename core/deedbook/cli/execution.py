@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from deedbook.contract import Event, Json, Object
+from deedbook.contract.pointers import find_value
 from deedbook.format.errors import CODES, DeedbookError, DomainError, Err, Result
 from deedbook.format.event_text import show
 from deedbook.format.events import TRACEPARENT
+from deedbook.format.reader import read
 from deedbook.kernel import Kernel, open_kernel
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.callers import LOCAL
@@ -282,6 +284,8 @@ def execute(
                 for hint in suggest_json_words(words, violations.found):
                     message(hint)
                 message(f"what the ability takes: {show(violations.place)}")
+            if ending.error and ending.error.code == "MALFORMED_AGENT_MESSAGE":
+                message(_describe_answers(kernel, session))
             _report_session(kernel, session, suspension)
         return ending.status
 
@@ -315,6 +319,16 @@ def _report_session(kernel: Kernel, session: Session, suspension: SuspensionList
     message(f"ledger  {display_path(_ledger(kernel, session))}")
     for subject, error in kernel.notices.found:
         message(f"{subject}: {error} [{error.code}]")
+
+
+def _describe_answers(kernel: Kernel, session: Session) -> str:
+    """Return how often the last model was asked and how its answer begins, as recorded: sealed text stays sealed."""
+    events = [event for event in read(_ledger(kernel, session)) if event.type.startswith("llm.re")]
+    roles = [find_value(event.payload, "/request/role", "") for event in events if event.type == "llm.request"]
+    text = find_value(events[-1].payload, "/response/text", "") if events else ""
+    begins = json.dumps(show(text)[:120], ensure_ascii=False)
+    asked = f"the model was asked {roles.count((roles or [''])[-1])} times"
+    return f"{asked}; the last answer begins {begins}; all of it: deedbook tree last"
 
 
 def _summary(kernel: Kernel, session: Session, ending: Ending, denials: Denials) -> dict[str, Any]:

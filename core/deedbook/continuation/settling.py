@@ -131,10 +131,7 @@ def _find_unsettled(found: Resumption, bindings: Bindings) -> list[Request]:
         for request in branch:
             last = request is branch[-1]
             is_open = request.kind == "approval" and request.settled is None and last
-            if is_open or _is_lost_write(request, bindings, last=last):
+            is_lost = request.is_unknown(last=last) and not request.is_flow
+            if is_open or (is_lost and request.may_have_effects(bindings)):
                 waiting.append(request)
     return waiting
-
-
-def _is_lost_write(request: Request, bindings: Bindings, *, last: bool) -> bool:
-    return request.is_unknown(last=last) and not request.is_flow and request.may_have_effects(bindings)

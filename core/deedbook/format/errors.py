@@ -20,6 +20,7 @@ An exception means that the kernel cannot do what it was asked to do at all, and
 Every code stands in `CODES`, with its kind and the exit status of the command line.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -332,14 +333,28 @@ def recordable(text: str, limit: int = 500) -> str:
     return text[:limit].encode("utf-8", "backslashreplace").decode()
 
 
-def describe(problem: BaseException, mask: Callable[[str], str] = str) -> str:
+def describe(problem: BaseException, mask: Callable[[str], str] = str, place: str = "") -> str:
     """Return type and message of any exception, recordable; only the type if its message cannot be read.
 
-    *mask* removes secrets before truncation: a truncated secret would not be recognised later.
+    *mask* removes secrets before truncation: a truncated secret would not be recognised later. *place* follows whole.
     """
     name = type(problem).__name__
     try:
         text = str(problem)
     except Exception:  # noqa: BLE001 - a plugin's exception may fail in its own __str__
         text = ""
-    return recordable(mask(f"{name}: {text}" if text else name))
+    return recordable(mask(f"{name}: {text}" if text else name), 500 - len(place)) + place
+
+
+def describe_crash(problem: BaseException, mask: Callable[[str], str] = str) -> str:
+    """Act like `describe`, and name the innermost line of the plugin: the first package that is not a caller of it."""
+    owner, place, at = "", "", problem.__traceback__
+    callers = ("deedbook", "importlib_metadata", "__main__", *sys.stdlib_module_names)
+    while at:
+        module: Any = at.tb_frame.f_globals.get("__name__")
+        top = module.partition(".")[0] if type(module) is str else "deedbook"
+        if owner == top or not (owner or top in callers):
+            end = "/__init__.py" if at.tb_frame.f_code.co_filename.endswith("__init__.py") else ".py"
+            owner, place = top, recordable(f" ({module.replace('.', '/')[:200]}{end}:{at.tb_lineno})")
+        at = at.tb_next
+    return describe(problem, mask, place)

@@ -207,11 +207,8 @@ class Spans:
         try:
             return self._pool.pop()
         except IndexError:
-            self._refill()
+            self._pool.extend(filterfalse(str.isdigit, os.urandom(2048).hex(" ", 8).split()))
             return self()
-
-    def _refill(self) -> None:
-        self._pool.extend(filterfalse(str.isdigit, os.urandom(2048).hex(" ", 8).split()))
 
 
 _CARD_LIKE: Final = re.compile("[0-9]{16}")

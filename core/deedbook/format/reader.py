@@ -188,11 +188,9 @@ def find_strays(folder: Folder) -> list[str]:
     It may have left its ledger's file, and sealed values of an event that was not written.
     """
     names = sorted({place.name for place in Path(folder.path).iterdir()} - {LEDGER_FILE})
-    return [name for name in names if name != SEALED or not _only_values(folder)]
-
-
-def _only_values(folder: Folder) -> bool:
-    return all(kind == "-" and _VALUE.fullmatch(name) for name, kind in folder.kinds(SEALED))
+    sealed = folder.kinds(SEALED) if SEALED in names else ()
+    only_values = all(kind == "-" and _VALUE.fullmatch(name) for name, kind in sealed)
+    return [name for name in names if name != SEALED or not only_values]
 
 
 def summarise(state: Folder, name: str) -> SessionSummary:

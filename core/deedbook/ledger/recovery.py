@@ -128,7 +128,9 @@ def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK
     """
     place = place_of(folder)
     with translate_errors(place):
-        fd = _ledger_file(folder)
+        fd = None
+        with suppress(FileNotFoundError):
+            fd = folder.append(LEDGER_FILE, create=False)
         try:
             if fd is not None:
                 acquire(fd, place=place, seconds=seconds)
@@ -145,12 +147,6 @@ def discard(folder: Folder, keep: Callable[[bytes], None], seconds: float = LOCK
         finally:
             if fd is not None:
                 os.close(fd)
-
-
-def _ledger_file(folder: Folder) -> int | None:
-    with suppress(FileNotFoundError):
-        return folder.append(LEDGER_FILE, create=False)
-    return None
 
 
 def _refuse_more(folder: Folder, place: str) -> None:

@@ -80,7 +80,8 @@ class ProcessesFold:
         name = payload.get("session_id" if event.type == "ledger.session" else "process_id")
         if isinstance(name, str):
             if event.type == "ledger.session":
-                _take_head(state, name, payload)
+                seen, count = state.sessions.setdefault(name, SessionRecord(name)), payload.get("events")
+                seen.state, seen.events = _text(payload.get("state")), count if isinstance(count, int) else seen.events
             elif event.type == "system.boot":
                 state.processes.setdefault(name, _parse_boot(name, payload, event.ts))
             elif event.type == "system.run":
@@ -139,11 +140,6 @@ def _take_run(state: Processes, name: str, payload: dict[str, Any]) -> None:
         process.runs.setdefault(run, []).append(session)
         seen = state.sessions.setdefault(session, SessionRecord(session))
         seen.process, seen.run, seen.trace = name, run, _text(payload.get("trace_id"))
-
-
-def _take_head(state: Processes, name: str, payload: dict[str, Any]) -> None:
-    seen, events = state.sessions.setdefault(name, SessionRecord(name)), payload.get("events")
-    seen.state, seen.events = _text(payload.get("state")), events if isinstance(events, int) else seen.events
 
 
 def _text(value: object) -> str:

@@ -33,7 +33,7 @@ class OfferedCommand(NamedTuple):
 
     def load(self) -> Any:
         """Import the command; raises `BindingError` if two distributions provide it, or it does not load."""
-        from deedbook.format.errors import BindingError, describe, fault
+        from deedbook.format.errors import BindingError, describe_crash, fault
 
         if len(self.targets) != 1:
             why = f"is offered by {' and '.join(self.owners)}; uninstall all but one"
@@ -43,7 +43,7 @@ class OfferedCommand(NamedTuple):
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin that calls sys.exit() must not end the command silently
-            why = f"deedbook {self._words} does not load: {describe(problem)}; reinstall {self.owners[0]}"
+            why = f"deedbook {self._words} does not load: {describe_crash(problem)}; reinstall {self.owners[0]}"
             raise BindingError(fault("PLUGIN_BROKEN", why)) from None
 
     def describe(self) -> "Description":

@@ -11,7 +11,7 @@ import pluggy
 
 from deedbook.contract import Object
 from deedbook.contract.features import PROJECT, AllowedCall, FeatureHooks
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe, fault
+from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe_crash, fault
 
 from .groups import FEATURE
 from .plugins import Catalogue, discover, load
@@ -82,12 +82,10 @@ class Features:
             try:
                 self._manager.register(load(offer)(), name)
                 self._manager.check_pending()
-            except DeedbookError:
-                raise
-            except KeyboardInterrupt:
+            except (DeedbookError, KeyboardInterrupt):
                 raise
             except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-                raise BindingError(fault("PLUGIN_BROKEN", f"{offer}: {describe(problem)}")) from None
+                raise BindingError(fault("PLUGIN_BROKEN", f"{offer}: {describe_crash(problem)}")) from None
 
     @classmethod
     def load(cls) -> Self:
@@ -119,7 +117,7 @@ class Features:
                 for each in problem.errors:
                     notices.add(name, each)
             except Exception as problem:  # noqa: BLE001 - the other features are still called
-                notices.add(name, fault("FAILED", describe(problem)))
+                notices.add(name, fault("FAILED", describe_crash(problem)))
 
     def each(self, moment: str, **given: Any) -> Iterator[Any]:
         """Yield everything that the features return; raises the first error."""

@@ -17,7 +17,7 @@ import orjson
 
 from deedbook.contract import Decision
 from deedbook.format import canonical
-from deedbook.format.errors import DeedbookError, describe
+from deedbook.format.errors import DeedbookError, describe_crash
 from deedbook.format.files import Folder
 from deedbook.programs.exchange import dumps, parse_subject
 
@@ -49,7 +49,7 @@ class HookProcess:
         except DeedbookError as problem:
             found = {"error": str(problem)}
         except BaseException as problem:  # noqa: BLE001 - any exception is reported to the kernel as an error
-            found = {"error": describe(problem, self._mask)}
+            found = {"error": describe_crash(problem, self._mask)}
         return {"id": message["id"], **found}
 
     def _load(self, setup: Mapping[str, Any]) -> Callable[..., Any]:

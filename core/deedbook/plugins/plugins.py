@@ -15,7 +15,7 @@ import pluggy
 
 from deedbook.contract.lifecycle import EVENTS, Lifecycle
 from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DomainError, describe, fault
+from deedbook.format.errors import BindingError, DomainError, describe, describe_crash, fault
 from deedbook.format.schema import data_folder, suggest
 
 from .groups import AGENT_PLUGIN, ENTRY_POINTS, MARKER, distribution_name, normalise_name
@@ -212,7 +212,7 @@ def load(offer: Offer, place: str | None = None) -> type[Any]:
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # noqa: BLE001 - a plugin that calls sys.exit() must not end the kernel
-        problems = [f"does not load from {offer.target}: {describe(problem)}"]
+        problems = [f"does not load from {offer.target}: {describe_crash(problem)}"]
     if not canonical.check_bindings():
         problems.append("replaced the kernel's hash functions while it was loaded")
     if problems:
@@ -230,7 +230,7 @@ def find_implementation(offer: Offer, made: object, event: str, place: str | Non
     except KeyboardInterrupt:
         raise
     except BaseException as problem:  # noqa: BLE001 - registering reads every attribute, which may run any code
-        raise BindingError(_broken_error(offer, describe(problem), place)) from None
+        raise BindingError(_broken_error(offer, describe_crash(problem), place)) from None
     found = {name: getattr(manager.hook, known.method).get_hookimpls() for name, known in EVENTS.items()}
     if len(found[event]) != 1:
         has = ", ".join(name for name, methods in found.items() if methods)

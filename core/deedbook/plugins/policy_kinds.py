@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from deedbook.contract import Object, PolicyProblem, PolicyTarget
-from deedbook.format.errors import BindingError, describe, fault
+from deedbook.format.errors import BindingError, describe_crash, fault
 
 from .plugins import Catalogue, load
 
@@ -45,7 +45,7 @@ class Kind:
         except KeyboardInterrupt:
             raise
         except BaseException as problem:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
-            raise self._broken_error(f"{method} fails: {describe(problem)}") from None
+            raise self._broken_error(f"{method} fails: {describe_crash(problem)}") from None
         for each in found:
             if not isinstance(each, wanted):
                 raise self._broken_error(f"{method} yields {type(each).__name__}")

@@ -13,7 +13,7 @@ import attrs
 from deedbook.contract import ALLOW, Call, Decision
 from deedbook.contract.lifecycle import TEXTS, NoAnswer
 from deedbook.format import canonical
-from deedbook.format.errors import IntakeError, describe, recordable
+from deedbook.format.errors import IntakeError, describe, describe_crash, recordable
 
 from .kinds import KINDS
 
@@ -80,7 +80,7 @@ def answer(gate: BoundGate, clock: Clock, *subject: Any) -> Decision:
     except NoAnswer as problem:
         return refusal(str(problem))
     except BaseException as problem:  # noqa: BLE001 - a gate that exits or is cancelled has not allowed anything
-        return refusal(describe(problem, gate.mask))
+        return refusal(describe_crash(problem, gate.mask))
     return _explain_refusal(gate, decision)
 
 

@@ -94,16 +94,14 @@ class PromptRun:
         most, asked = self.journal.bindings.charter.document.get("max_rounds", ROUNDS), prompt
         for left in range(most, -1, -1):
             ended = self.journal.request(caller, flow, {"prompt": asked}, cause)
-            ask = partial(self.hooks.stop, self.principal, self.message, ok=self._has_passed(ended))
+            context = self._context_of(ended)
+            passed = context is not None and context.state == "COMPLETED"
+            ask = partial(self.hooks.stop, self.principal, self.message, ok=passed)
             fired = self.journal.fire("Stop", {}, ask)
             if not left or fired.refusal is not None or not fired.reasons:
                 break
             asked = "\n\n".join((prompt, *fired.reasons))
         return ended
-
-    def _has_passed(self, ended: Result[Any]) -> bool:
-        context = self._context_of(ended)
-        return context is not None and context.state == "COMPLETED"
 
     def _context_of(self, ended: Result[Any]) -> RunContext | None:
         return None if isinstance(ended, Err) else self.read_context(ended.value["context"])

@@ -33,7 +33,7 @@ from deedbook.contract import (
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.canonical import encode
 from deedbook.format.context import REPORT, Recorder, RunContext
-from deedbook.format.errors import recordable
+from deedbook.format.errors import describe_crash, recordable
 from deedbook.format.events import new_id
 from deedbook.format.families import RUN_ENDS
 from deedbook.format.lint import Violation
@@ -374,7 +374,7 @@ class FlowRun(RunCalls):
 
     def _end(self, context: Recorder, problem: BaseException) -> None:
         code = getattr(problem, "code", "") if isinstance(problem, Failed) else ""
-        reason = f"{code}: {problem}" if code else f"{type(problem).__name__}: {problem}"
+        reason = f"{code}: {problem}" if code else describe_crash(problem, self._work.ticket.bound.mask)
         cancelled = code == "CANCELLED" or not isinstance(problem, Exception)
         (context.halt if cancelled else context.fail)(recordable(reason, _MAX_REASON))
 

@@ -150,10 +150,9 @@ class SkillSource(Source):
 
 @attrs.frozen(kw_only=True)
 class RoleSource(Source):
-    """A role's instructions: Markdown *body* and front matter *meta*."""
+    """A role's instructions: the Markdown *body*."""
 
     body: str
-    meta: Object
 
 
 @attrs.frozen(kw_only=True)

@@ -8,9 +8,10 @@ is chosen.
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from deedbook.contract import Failed
+from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
@@ -52,9 +53,11 @@ class Personas:
             document, body = found
             name, origin = PurePosixPath(path).stem, Origin(document)
             if self._claim_name(name, origin, tree.display(path)):
-                self.roles[name] = RoleSource(
-                    id=name, place=origin.line(), origin=origin, body=body, meta=_mapping(document.value)
-                )
+                self.roles[name] = RoleSource(id=name, place=origin.line(), origin=origin, body=body)
+            keys: Any = document.value
+            for key in keys:
+                why = f"{key}: unknown key; a role is instructions only, and has no keys in its front matter"
+                self._reader.refuse("SOURCE_INVALID", why, document.place(join_pointer(key), key=True))
 
     def _card(self, tree: SourceTree, folder: str, pack: str | None) -> None:
         path, name = f"{folder}/{CARD}", folder.rpartition("/")[2]
@@ -68,7 +71,7 @@ class Personas:
         document = self._reader.parse_checked(tree, path, raw, SCHEMA)
         if document is None:
             return
-        said, origin = _mapping(document.value), Origin(document)
+        said, origin = cast("Any", document.value), Origin(document)
         if said["identity"] != name:
             why = f"identity: {said['identity']} is in the folder {name}; both must have the same name"
             self._reader.refuse("SOURCE_INVALID", why, origin.place("/identity"))
@@ -119,7 +122,3 @@ def read_persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[st
     if canonical.digest(raw) != card["digest"]:
         raise Failed("CHARTER_CHANGED", f"the persona of agent {name!r} changed since the start; start again")
     return raw.decode()
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(value)

@@ -92,6 +92,7 @@ def test_wrong_use_is_one_clear_error(monkeypatch, capsys, args, status, says):
     assert status_of(monkeypatch, *args) == status
     ran = capsys.readouterr()
     assert says in ran.err
+    assert ran.err.startswith("error: ")
     assert ran.out == ""
 
 

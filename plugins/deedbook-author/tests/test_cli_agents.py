@@ -54,6 +54,12 @@ def test_find_prints_a_row_for_each_agent(place):
     assert "no agent has the capabilities fly" in place.here("agents", "find", "fly", status=0).out
 
 
+def test_find_without_a_capability_says_that_there_is_no_card(tmp_path):
+    made = Place(tmp_path)
+    made.system("deedbook.yaml", "schema_version: v1\n")
+    assert made.here("agents", "find", status=0).out == "there are no agents with a card\n"
+
+
 def test_more_than_ten_capabilities_are_a_wrong_usage(place):
     ran = place.here("agents", "find", *"abcdefghijk", status=2)
     assert "11; a card has at most 10" in ran.err

@@ -89,6 +89,14 @@ def test_plugin_that_breaks_is_named_with_its_distribution(place):
     assert "offered_guard 1.0" in found["found"].replace("-", "_")
 
 
+def test_plugin_without_a_module_it_imports_is_mended_by_installing_that(place):
+    place.offer("hooks", "guard", "\nimport nothing_of_that.name\n")
+    place.system("hooks/guard.yaml", HOOK)
+    (found,) = faults(place)
+    assert found["fix"] == "pip install the distribution that provides the module nothing_of_that"
+    assert "(offered_guard.py:2)" in found["found"]
+
+
 def test_missing_plugin_is_a_fault_with_the_nearest_name(place):
     place.system("hooks/guard.yaml", HOOK.replace("hook: guard", "hook: alow"))
     (found,) = faults(place)

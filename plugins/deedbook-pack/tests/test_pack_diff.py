@@ -159,6 +159,11 @@ def test_cases_about_abilities_that_the_workspace_lacks_are_skipped(place, tmp_p
     assert "never decides" not in other.here("policy", "list", status=0).err
 
 
+def test_pack_without_cases_says_so(tmp_path):
+    packfiles.write(tmp_path / "house", {"policies/quiet.yaml": packfiles.QUIET, "pack.test.yaml": packfiles.SETTINGS})
+    assert "alone: no cases; 0 of 2 rules" in Place(tmp_path).here("pack", "test", "./house", status=0).out
+
+
 def test_coverage_is_required_of_the_pack_alone(tmp_path):
     packfiles.write(tmp_path / "house", {**packfiles.FILES, "policies/quiet.yaml": STRICTER})
     place = Place(tmp_path)

@@ -72,7 +72,10 @@ def _run_program() -> int:
     try:
         outcome = program.main(standalone_mode=False)
     except click.ClickException as problem:
-        problem.show()
+        _print_error(problem.format_message())
+        if isinstance(problem, click.UsageError) and problem.ctx:
+            usage = " ".join(problem.ctx.get_usage().split())
+            sys.stderr.write(f"{usage}\nHelp:  {problem.ctx.command_path} --help\n")
         return problem.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

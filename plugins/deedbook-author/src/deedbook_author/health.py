@@ -6,6 +6,7 @@ in the state folder.
 
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -58,6 +59,7 @@ _LEAST_SPACE: Final = 256 * 1024 * 1024
 _EARLIEST: Final = datetime(2025, 1, 1, tzinfo=UTC)
 _NETWORKED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
 _UNINSTALL: Final = "pip uninstall it, or remove it from the workspace; nothing that uses it can start"
+_MISSING_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")
 _OPTIONAL: Final = (("cel_expr_python", "conditions in CEL", "pip install 'deedbook-policy-standard[cel]'"),)
 
 
@@ -77,8 +79,12 @@ def _remedy(error: DomainError) -> str:
     match error.code:
         case "PLUGIN_MISSING":
             return "pip install the distribution that offers it, or correct the name"
+        case "PLUGIN_BROKEN" if module := _MISSING_MODULE.search(error.message):
+            return f"pip install the distribution that provides the module {module[1]}"
         case "PLUGIN_BROKEN":
             return "pip install --force-reinstall its distribution, or tell its author"
+        case "SCHEMA_REFUSED" if " plugin '" in (error.place or ""):
+            return "tell the author of the plugin"
         case "SECRET_MISSING":
             return "set the environment variable, or remove what needs the secret"
         case _:

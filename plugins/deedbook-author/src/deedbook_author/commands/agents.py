@@ -56,7 +56,7 @@ def find(options: GlobalOptions, capabilities: tuple[str, ...], domain: str, pro
     elif found:
         table((each.name, _mark(each), each.domain, places[each.name]) for each in found)
     else:
-        say(f"no agent has {query}")
+        say(f"no agent has {query}" if capabilities or domain else "there are no agents with a card")
     return 0
 
 

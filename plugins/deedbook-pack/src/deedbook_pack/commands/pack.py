@@ -158,6 +158,8 @@ def _print_test(pack: "Pack", where: str, result: "TestResult") -> None:
             if not part.covered:
                 say(plain(f"never decided: {part.label} of {part.policy} ({pack.relocate(part.place)})"))
     passed = f"{result.count - result.failure_count} of {pluralise(result.count, 'case')} passed"
+    if not result.count:
+        passed = "no cases"
     if where == "scratch":
         covered = sum(each.covered for each in result.coverage)
         rules = f"{covered} of {pluralise(len(result.coverage), 'rule')} and defaults decided ({result.percent:.0f} %)"
