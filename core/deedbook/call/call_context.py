@@ -160,8 +160,7 @@ class CallCtx:
         """Let a model that the call uses import what it needs; that time does not count."""
         from deedbook.policy.completions import Completion
 
-        door, ticket = self._door, self._ticket
-        begun = door.clock()
+        door, ticket, begun = self._door, self._ticket, self._door.clock()
         with suppress(DeedbookError):  # the call of the model reports it
             bound = door.bindings.find(model) if model in (ticket.bound.uses.names or ()) else None
             if bound is not None and isinstance(bound.handler, Completion):
