@@ -55,7 +55,7 @@ SETTINGS: Final[Object] = {
                     },
                     "then": {"description": "What happens to a call that matches", "enum": _OUTCOMES},
                     "reason": {
-                        "description": "The reason, recorded and shown with the decision",
+                        "description": "Why, for whoever is told of the decision",
                         "type": "string",
                         "minLength": 1,
                         "maxLength": 500,
