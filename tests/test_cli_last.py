@@ -26,7 +26,7 @@ def test_last_session_is_the_one_that_close_means(two: tuple[Place, str]):
 
 def test_close_of_a_session_that_has_ended_names_those_that_are_interrupted(two: tuple[Place, str]):
     place, newest = two
-    assert "; interrupted: none [SESSION_ENDED]" in place.here("sessions", "close", "last", status=1).err
+    assert "; no session is interrupted [SESSION_ENDED]" in place.here("sessions", "close", "last", status=1).err
     (older,) = {*place.sessions()} - {newest}
     *lines, _ = place.ledger(older).read_bytes().splitlines(keepends=True)
     place.ledger(older).write_bytes(b"".join(lines))
