@@ -31,7 +31,7 @@ def test_close_of_a_session_that_has_ended_names_those_that_are_interrupted(two:
     *lines, _ = place.ledger(older).read_bytes().splitlines(keepends=True)
     place.ledger(older).write_bytes(b"".join(lines))
     err = place.here("sessions", "close", "last", status=1).err
-    assert f"session.end cannot be recorded any more; interrupted: {older} [SESSION_ENDED]" in err
+    assert f"nothing is closed; these sessions are interrupted: {older} [SESSION_ENDED]" in err
 
 
 def test_last_of_no_sessions_is_not_found(place: Place):
