@@ -67,9 +67,9 @@ def keep_compiled_code(config: pytest.Config) -> None:
 
 
 def compile_share(config: Any) -> None:
-    """Compile the share of a worker of the tests that are not compiled: each worker would compile all of them.
+    """Compile one worker's share of the test files, so that the workers do not compile each file several times.
 
-    A worker that needs a file before another has compiled it compiles it, too.
+    A worker that needs a file early compiles it itself.
     """
     number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
     root = Path(__file__).parent

@@ -6,48 +6,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Place, ended, starter, until
-
-SKILL = """\
-    ---
-    name: pay
-    description: Pays.
-    triggers: [pay]
-    allowed-tools: [echo, slow]
-    version: 1
-    schema_version: v1
-    metadata:
-      deedbook:
-        rules:
-          - pattern: '^pay$'
-            steps: [{ability: echo, args: {text: hi}, description: Say hi}]
-            answer: paid
-          - pattern: '^pay slowly$'
-            steps: [{ability: slow, args: {}, description: Wait}]
-            answer: paid slowly
-    ---
-    # Pay
-    """
-SLOW = """
-    import time
-    from pathlib import Path
-
-    from deedbook import HandlerSpec
-
-
-    class Plugin:
-        spec = HandlerSpec(
-            takes={"type": "object", "additionalProperties": False}, gives={"type": "object"}, effects="read"
-        )
-
-        def __init__(self, settings, host):
-            pass
-
-        def __call__(self, args, ctx):
-            Path("begun").touch()
-            while not Path("go").exists():
-                time.sleep(0.02)
-            return {}
-"""
+from payments import SKILL, SLOW
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """The state machine of a task; pure. Only the runner moves it, and the runner asks no model about a move.
 
 A task goes through the phases in order, then it is DONE. A blocked phase sends it to the phase before, or to itself if
-its own outputs are at fault (ROLLED_BACK). If there is no phase to go back to, or if the same issue was blocked too
-often, the task waits for a person (BLOCKED_AWAITING_HUMAN). What is merged stays: no phase after the merge sends the
-task back before it.
+its own outputs are at fault (ROLLED_BACK). If there is no phase to go back to, or if the same issue was blocked more
+often than allowed, the task waits for a person (BLOCKED_AWAITING_HUMAN). What is merged stays: no phase after the merge
+sends the task back before it.
 """
 
 from collections.abc import Mapping
