@@ -199,17 +199,6 @@ def test_the_call_path_is_listed_in_the_same_order_in_code_and_docs():
     assert len(listed) == len([name for name in listed if (CORE / name).is_file()]) > 5
 
 
-def count_lines(*places):
-    """Return the number of lines of modules, each a file or a folder of them."""
-    files = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
-    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
-
-
-def test_kernel_and_the_path_of_a_call_stay_small():
-    assert count_lines(CORE) <= 29_500
-    assert count_lines(CORE / "sessions/session.py", *(CORE / room for room in ("call", "policy", "ledger"))) <= 7_500
-
-
 def test_audit_stands_without_what_it_verifies():
     """Who verifies runs nothing that wrote or acted. Only `commands`, the command `verify`, knows workspaces."""
     own = [path for path in AUDIT.rglob("*.py") if "commands" not in path.relative_to(AUDIT).parts]
