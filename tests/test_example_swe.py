@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 import pytest
 from commandline import ROOT, SCHEMAS, Place
+from dying import die
 from test_docs import shell_in
 
 from deedbook.contract import Event
@@ -250,7 +251,7 @@ def go_on(project: Path) -> None:
     child = os.fork()
     if not child:
         try:
-            tasks._tell = lambda _, event: os._exit(9) if event.type == "swe.phase_started" else None
+            tasks._tell = lambda _, event: die() if event.type == "swe.phase_started" else None
             Place(project).here("swe", "run", TASK)
         finally:
             os._exit(0)

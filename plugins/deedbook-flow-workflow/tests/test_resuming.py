@@ -6,6 +6,7 @@ import os
 
 import pytest
 from cycles import write_cycle, write_persona
+from dying import die
 
 from deedbook import ALLOW, Err, Ok, ask
 from deedbook.approvals.keys import KeyRing
@@ -51,14 +52,14 @@ def resume(lab, session, **options):
         return got
 
 
-def die(lab, at):
+def run_and_die(lab, at):
     """Run the cycle in a process that dies after its event number *at*; return the session's id."""
     child = os.fork()
     if not child:
         try:
             with lab.session("run") as session:
                 count = itertools.count(1)
-                session.ledger.subscribe(lambda _: os._exit(9) if next(count) == at else None)
+                session.ledger.subscribe(lambda _: die() if next(count) == at else None)
                 session.run("look", FLOW)
         finally:
             os._exit(0)
