@@ -71,7 +71,7 @@ def run_and_die(lab, at):
 @pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize("at", range(2, 70))
 def test_cycle_whose_process_died_goes_on_where_it_stood(shop, at):
-    session = die(shop, at)
+    session = run_and_die(shop, at)
     if "agent.reply" in shop.types(session):
         return
     got = resume(shop, session)
