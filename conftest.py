@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this repository's test suite."""
     parser.addoption("--campaign", action="store_true", help="run every case of every law, fault and hostile set")
     parser.addoption("--pinned-skips", metavar="FILE", help="fail if a test is skipped that FILE does not list")
+    parser.addoption("--guarantees", action="store_true", help="attack the workspace of each page and example, too")
     parser.addoption("--cpu-report", metavar="FILE", help="write the CPU seconds of each test file to FILE")
 
 
