@@ -325,7 +325,10 @@ class Door:
             return Ok(self._defer(verdict, bound, caller, cause, entries, draft))
         if grant and not self._use(grant, verdict, context.now, draft):
             return self._deny(verdict, caller, bound.id, cause, entries, context.now)
-        return Ok(self._open(verdict, bound, caller, cause, entries, draft))
+        opened = self._open(verdict, bound, caller, cause, entries, draft)
+        if grant:
+            opened.approval = grant.approval
+        return Ok(opened)
 
     def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
         """Record that the call is denied, after *entries*, and return why."""

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from typing import ClassVar
 
 import pytest
 from persons import approving
@@ -454,4 +455,5 @@ class TestPlanAndRun(FlowContract):
 class TestPlanApproval(ToolContract):
     name = "plan-approval"
     rooms = TestPlanAndRun.rooms
-    examples = (Example({"step": "a", "description": "", "tags": []}, gives={"approved": "a"}),)
+    ability: ClassVar = {"tags": ["approval-gate"]}
+    examples = (Example({"step": "a", "description": "", "tags": []}, fails="NEEDS_HUMAN"),)

@@ -1,6 +1,7 @@
 """The tools keep the contract that third parties keep; and what reading, writing and moving promise."""
 
 from hashlib import sha256
+from typing import ClassVar
 
 import pytest
 from git_workshop import ABILITIES, COPY, PROJECT, README, Calls, git, hashes, make_project
@@ -113,6 +114,7 @@ class TestSwePatch(ToolContract):
 class TestSweReview(ToolContract):
     name = "swe-review"
     rooms = ROOMS
+    ability: ClassVar = {"tags": ["approval-gate"]}
     examples = (
         Example(
             {
@@ -122,7 +124,7 @@ class TestSweReview(ToolContract):
                 "reason": "auth",
                 "seen": {"x": DIGEST},
             },
-            gives={"decision": "go-on", "note": ""},
+            fails="NEEDS_HUMAN",
         ),
     )
 
