@@ -26,6 +26,10 @@ ABOUT: Final = frozenset(
 """The event types that these rules check."""
 _SUBJECT: Final[Object] = MappingProxyType({"task": "task_id", "phase": "phase", "issue": "issue"})
 """What a question and ``swe.answered`` have in common: the question's arguments, and the members of the event."""
+_CONTENT: Final = frozenset({"reason", "seen"})
+_OPTIONAL: Final = frozenset({"approves"})
+"""The other arguments of a question, and those that may be left out."""
+_MARK: Final = "$sealed"
 _APPROVED: Final = "go-on"
 """What an approval decides if the question does not say."""
 _STOP: Final = "stop"
@@ -50,8 +54,11 @@ class _Question:
 
     def is_about(self, said: Object) -> bool:
         """Return whether the question has the subject of a ``swe.answered``."""
-        args = self.args if isinstance(self.args, dict) else _ANY
-        return self.args is None or all(_agree(args.get(own), said.get(other)) for own, other in _SUBJECT.items())
+        if not isinstance(self.args, dict) or _MARK in self.args:
+            return True
+        args = self.args
+        known = args.keys() - _OPTIONAL == _SUBJECT.keys() | _CONTENT
+        return known and all(_agree(args[own], said.get(other)) for own, other in _SUBJECT.items())
 
     def decides(self, decision: Any) -> bool:
         """Return whether the answer is *decision*, as far as both are known."""
@@ -113,8 +120,10 @@ class PersonRules:
         """Keep a call under a grant, with which the answer counts; in a fork, keep every call that may be served."""
         question = self._grants.get(above)
         if question is not None:
-            args = question.args if isinstance(question.args, dict) else _ANY
-            question.answer, question.decision = "approval.granted", args.get("approves", _APPROVED)
+            args = question.args
+            is_known = isinstance(args, dict) and _MARK not in args
+            question.answer = kind
+            question.decision = args.get("approves", _APPROVED) if is_known else None
             self._calls[span] = question
         elif self._forked:
             branch = self._requests[above].branch if above in self._requests else above
@@ -124,7 +133,8 @@ class PersonRules:
         if question is not None:
             result = said.get("result")
             question.answer = "call.settled"
-            question.decision = result.get("decision") if isinstance(result, dict) else None
+            is_known = isinstance(result, dict) and _MARK not in result
+            question.decision = result.get("decision", "") if is_known else None
 
     def _serve(self, question: _Question | None) -> None:
         """Take the outcome of a fork's parent as the answer; `forks` compares it with the parent's ledger."""
