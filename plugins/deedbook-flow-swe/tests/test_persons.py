@@ -1,11 +1,16 @@
 """The person of a pipeline is a person: nothing answers in their place, and a task does not ask for ever."""
 
+import json
+
+import attrs
 import pytest
+from commandline import Place
 from pipelines import WORKSPACES
-from shop import FIRST, SECOND, Shop, answer, build, check, outline
+from shop import ABILITIES, FIRST, SECOND, Shop, answer, build, check, outline
 from test_task_run import approve, approver
 
 from deedbook.format.errors import DeedbookError, Err
+from deedbook_flow_swe.tools.review import SweReview
 
 QUESTION = {"reason": "which limit?", "missing": []}
 ASKED = {"task": "task-1", "phase": "outline", "issue": "outline::", "reason": "which limit?", "seen": {}}
@@ -52,10 +57,8 @@ def test_missing_ability_is_declared_as_a_question(shop):
 
 
 def test_question_that_no_person_has_approved_fails(shop, monkeypatch):
-    """Also where the check of the workspace is left out: the tool itself looks for the answer."""
-    from deedbook_flow_swe.tools.review import SweReview
-
-    monkeypatch.setattr(SweReview, "spec", __import__("attrs").evolve(SweReview.spec, check=None))
+    """The tool itself looks for the answer: also where the check of the workspace is left out."""
+    monkeypatch.setattr(SweReview, "spec", attrs.evolve(SweReview.spec, check=None))
     shop.lab.settings(abilities={"swe/human-review": {"tags": []}})
     with shop.lab.session() as session:
         found = session.call("swe/human-review", ASKED)
@@ -103,3 +106,26 @@ def test_review_over_the_limit_ends_the_task_before_its_gate(shop):
     found = approve(shop, shop.lab.ledger().parent.name)
     assert (found.value.state, len(shop.events("escalated"))) == ("FAILED", 1)
     assert not (shop.lab.path / "tasks/task-1/check/CLEARED.md").exists()
+
+
+def test_record_of_a_pipeline_that_answered_itself_is_not_sound(shop, monkeypatch):
+    """The tool answers as it did once: nobody was asked, and the record says that a person decided."""
+    monkeypatch.setattr(SweReview, "spec", attrs.evolve(SweReview.spec, check=None))
+    monkeypatch.setattr(SweReview, "__call__", lambda self, args, ctx: {"decision": "go-on", "note": ""})
+    shop.lab.settings(abilities={"swe/human-review": {"tags": []}})
+    assert shop.run().value.state == "FAILED"  # at the limit, which is 10 if the pipeline does not say
+    assert len(shop.events("answered")) == 10
+    report = shop.lab.verify()
+    shop.lab.damaged = True
+    assert not report.sound
+    assert any("swe.answered names a decision of a person" in each.found for each in report.structure.failures)
+
+
+@pytest.mark.parametrize("command", [("registry", "lint"), ("lock",), ("swe", "lint"), ("doctor",)], ids=" ".join)
+def test_commands_that_check_a_workspace_name_a_question_that_asks_nobody(small, command):
+    abilities = {**ABILITIES, "swe/human-review": UNTAGGED, "swe/tests": {"summary": "T.", "handler": {"tool": "echo"}}}
+    place = Place(small)
+    place.write(".system/deedbook.yaml", json.dumps({"schema_version": "v1", "abilities": abilities}))
+    ran = place.here(*command)
+    assert ran.status == 1
+    assert "no call of swe/human-review asks one; add to the ability: tags: [approval-gate]" in ran.out + ran.err

@@ -14,7 +14,7 @@ from deedbook_testing import Example, ToolContract
 ROOMS = tuple(
     f"deedbook.{room}"
     for room in (
-        "approvals", "call", "charter", "cli", "contract", "format", "kernel", "ledger", "maintenance", "plugins",
+        "approvals", "call", "charter", "cli", "continuation", "contract", "format", "kernel", "ledger", "maintenance", "plugins",
         "policy", "programs", "sessions", "workspace",
     )
 )  # fmt: skip

@@ -142,8 +142,7 @@ class ApprovalRules:
         elif key != payload["key"]:
             yield f"the key of {payload['approver']!r} is not the one that the charter declares"
         yield from (
-            f"the result does not count: {why}"
-            for why in result_faults(payload, key, above.decode(), self._session)
+            f"the result does not count: {why}" for why in result_faults(payload, key, above.decode(), self._session)
         )
 
     def _check_answer(self, kind: str, span: bytes, request: Object | None, payload: Any) -> Iterator[str]:

@@ -79,9 +79,7 @@ class PersonRules:
         self._refused: dict[bytes, list[_Question]] = {}
         self._forked = False
 
-    def check(
-        self, kind: str, span: bytes, parent: bytes | None, payload: Any, intent: bytes | None
-    ) -> Iterator[str]:
+    def check(self, kind: str, span: bytes, parent: bytes | None, payload: Any, intent: bytes | None) -> Iterator[str]:
         """Yield the violations of the next event; *payload* is no object if it was excised.
 
         *intent* is the span of the call whose outcome came last.

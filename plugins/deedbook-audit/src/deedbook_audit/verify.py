@@ -117,9 +117,7 @@ class _Run:
         return _with_families(report, families, known=known and payloads.known) if families else report
 
     def _build_structure(self, meaning: Findings, approvers: Approvers | None) -> Structure:
-        return Structure(
-            meaning, workspace=self.chain.workspace, approvers=approvers, session=self.chain.session_id
-        )
+        return Structure(meaning, workspace=self.chain.workspace, approvers=approvers, session=self.chain.session_id)
 
     def read_in_parallel(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
         """Verify a large ledger with *jobs* processes; ``None`` if it is small, or not sound."""

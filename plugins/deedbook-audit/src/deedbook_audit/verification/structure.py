@@ -44,7 +44,9 @@ _WITH_CALLS: Final = _APPROVAL_EVENTS | TASKS | {"session.forked"}
 """The event types after which calls are checked: these may stand under them, or repeat those of a parent."""
 _NONE: Final[frozenset[str]] = frozenset()
 _SUSPENSION: Final = frozenset({"session.suspended", "session.resumed"})
-_ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT | CYCLES | SKIPS | PEOPLE
+_ABOUT: Final = (
+    _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT | CYCLES | SKIPS | PEOPLE
+)
 _RULED: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
 WATCHED: Final = _RULED | OUTCOMES.keys()
 """The event types whose payloads are checked here; of the others only the causal fields are."""
