@@ -113,14 +113,14 @@ def settle(made):
 
 
 def stop_by_approval(made):
-    """The person approves that the task stops."""
+    """Record that the person approves that the task stops."""
     asked = question(approves="stop")
     made.grant(asked, made.ask(asked))
     made.answer(decision="stop")
 
 
 def ask_twice(made):
-    """The same question is asked twice, and each answer is used once."""
+    """Ask the same question twice, and use each answer once."""
     for identity in (FIRST, SECOND):
         asked = question(identity)
         made.grant(asked, made.ask(asked))
@@ -128,7 +128,7 @@ def ask_twice(made):
 
 
 def ask_after_a_lost_approval(made):
-    """An approval was taken, and its call did not begin; the second question is answered otherwise."""
+    """Take an approval whose call does not begin, and get another answer to the second question."""
     asked = question()
     made.book.add("approval.granted", ledgers.taken(asked), parent=made.ask(asked), principal="local")
     asked = question(SECOND)
@@ -137,7 +137,7 @@ def ask_after_a_lost_approval(made):
 
 
 def fork(made):
-    """The outcome is that of the parent, whose ledger has the answer."""
+    """Serve the outcome of the parent, whose ledger has the answer."""
     above = {"session": "5f" * 16, "seq": 7, "hash": ledgers.HASH}
     made.book.add("session.forked", {**above, "goes_on": True}, parent=made.root)
     made.book.lines.insert(1, made.book.lines.pop())
@@ -161,7 +161,7 @@ def test_answer_that_an_approver_signed_is_sound(made, tmp_path, record):
 
 
 def nobody(made):
-    """The tool ran without an approval: what the pipeline of a workspace without the tag recorded."""
+    """Run the tool without an approval: what the pipeline of a workspace without the tag recorded."""
     call = made.book.add("tool.call", {"args": PAGE, "tool_name": ABILITY}, parent=made.branch, principal="local")
     result = {"result": {"decision": "go-on", "note": ""}, "tool_name": ABILITY}
     made.book.add("tool.result", result, parent=call, actor="tool")
@@ -178,7 +178,7 @@ def no_grant(made):
 
 
 def no_call(made):
-    """The approval was never used, so it may still release the call elsewhere."""
+    """Leave the approval unused, so that it may still release the call elsewhere."""
     asked = question()
     made.book.add("approval.granted", ledgers.taken(asked), parent=made.ask(asked), principal="local")
     made.answer()
@@ -209,7 +209,7 @@ def another_task(made):
 
 
 def another_run(made):
-    """The answer stands under the root, not in the branch that says so."""
+    """Let the answer stand under the root, not in the branch that says so."""
     asked = question()
     made.grant(asked, made.ask(asked, parent=made.root))
     made.answer()
@@ -221,7 +221,7 @@ def used_twice(made):
 
 
 def granted_twice(made):
-    """The same signed answer releases a second question."""
+    """Release a second question with the same signed answer."""
     approve(made)
     asked = question()
     made.grant(asked, made.ask(asked))

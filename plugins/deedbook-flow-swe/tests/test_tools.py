@@ -14,8 +14,8 @@ from deedbook_testing import Example, ToolContract
 ROOMS = tuple(
     f"deedbook.{room}"
     for room in (
-        "approvals", "call", "charter", "cli", "continuation", "contract", "format", "kernel", "ledger", "maintenance", "plugins",
-        "policy", "programs", "sessions", "workspace",
+        "approvals", "call", "charter", "cli", "continuation", "contract", "format", "kernel", "ledger", "maintenance",
+        "plugins", "policy", "programs", "sessions", "workspace",
     )
 )  # fmt: skip
 """The rooms that the distribution uses beside the contract: it has a feature and commands."""

@@ -1,8 +1,8 @@
 """Compares the sources of memory with the ledgers of the sessions that they name.
 
 A proposal and a retraction name the call that made them, and a check names an event if the entry has provenance: these
-have to be in the files of their sessions with the same content. Sealed and excised values are not compared. An unreadable file is skipped: its
-own verification reports it.
+have to be in the files of their sessions with the same content. Sealed and excised values are not compared. An
+unreadable file is skipped: its own verification reports it.
 """
 
 import re

@@ -118,10 +118,7 @@ class PersonRules:
         """Keep a call under a grant, with which the answer counts; in a fork, keep every call that may be served."""
         question = self._grants.get(above)
         if question is not None:
-            args = question.args
-            is_known = isinstance(args, dict) and _MARK not in args
-            question.answer = kind
-            question.decision = args.get("approves", _APPROVED) if is_known else None
+            question.answer, question.decision = kind, _read(question.args, "approves", _APPROVED)
             self._calls[span] = question
         elif self._forked:
             branch = self._requests[above].branch if above in self._requests else above
@@ -129,10 +126,7 @@ class PersonRules:
 
     def _settle(self, question: _Question | None, said: Object) -> None:
         if question is not None:
-            result = said.get("result")
-            question.answer = "call.settled"
-            is_known = isinstance(result, dict) and _MARK not in result
-            question.decision = result.get("decision", "") if is_known else None
+            question.answer, question.decision = "call.settled", _read(said.get("result"), "decision", "")
 
     def _serve(self, question: _Question | None) -> None:
         """Take the outcome of a fork's parent as the answer; `forks` compares it with the parent's ledger."""
@@ -168,6 +162,11 @@ class PersonRules:
 
 _NAMES: Final[Object] = MappingProxyType({"flow.call": "flow", "llm.request": "ability", "memory.call": "ability"})
 """The members of intents that name the ability; ``tool_name`` for others."""
+
+
+def _read(value: Any, member: str, default: str) -> Any:
+    """Return a member of *value*, or *default* if it is missing; ``None`` for a sealed or excised value."""
+    return value.get(member, default) if isinstance(value, dict) and _MARK not in value else None
 
 
 def _agree(one: Any, other: Any) -> bool:

@@ -40,6 +40,7 @@ _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
 _APPROVAL_EVENTS: Final = frozenset(
     {"approval.requested", "approval.answered", "approval.used", SETTLED, *ANSWERS, *OUTCOMES}
 )
+_ANSWERS: Final = _APPROVAL_EVENTS | PEOPLE
 _WITH_CALLS: Final = _APPROVAL_EVENTS | TASKS | {"session.forked"}
 """The event types after which calls are checked: these may stand under them, or repeat those of a parent."""
 _NONE: Final[frozenset[str]] = frozenset()
@@ -62,8 +63,8 @@ _IN_TURN: Final = "what was proposed, checked and in turn"
 class Structure:
     """The structure part over one ledger: `check` every line in order, `finish`, then read the `notes`.
 
-    *workspace* is true for the workspace ledger; *approvers* returns the keys of a charter's approvers. *session* is the
-    ledger's id, if it is known.
+    *workspace* is true for the workspace ledger; *approvers* returns the keys of a charter's approvers. *session* is
+    the ledger's id, if it is known.
     """
 
     def __init__(
@@ -237,10 +238,8 @@ class Structure:
         excised = {*self._excised.values()} if self._excised else _NONE
         if kind in _WITH_CALLS:
             self._is_plain = False
-        if kind in _APPROVAL_EVENTS:
-            yield "approval", _SIGNED, self._approvals.check(kind, span, parent, payload)
-        if kind in PEOPLE:
-            yield "approval", _PERSON, self._people.check(kind, span, parent, payload, self._intent)
+        if kind in _ANSWERS:
+            yield from self._run_person_rules(kind, span, parent, payload)
         if kind in TASKS:
             yield "task", _ONE_LIFE, self._tasks.check(kind, span, parent, payload)
         if kind in KINDS or kind == HEAD:
@@ -258,6 +257,14 @@ class Structure:
             yield "audit", wanted, check_skip(payload, self._open.get(parent or b"", (0, ""))[1])
         if kind in AUDITED:
             yield "audit", "a record of all that happened", self._completeness.check(line, kind, parent, payload)
+
+    def _run_person_rules(
+        self, kind: str, span: bytes, parent: bytes | None, payload: Any
+    ) -> Iterator[tuple[str, str, Iterator[str]]]:
+        if kind in _APPROVAL_EVENTS:
+            yield "approval", _SIGNED, self._approvals.check(kind, span, parent, payload)
+        if kind in PEOPLE:
+            yield "approval", _PERSON, self._people.check(kind, span, parent, payload, self._intent)
 
 
 def _describe_suspension(payload: Any, calls: int) -> Iterator[str]:

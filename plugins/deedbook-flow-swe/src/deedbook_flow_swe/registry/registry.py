@@ -145,7 +145,8 @@ def _check_pipeline(file: PipelineFile, workspace: Workspace) -> Iterator[Domain
         found = workspace.abilities.get(name)
         if found is None:
             more = f" with {_HOW_TO_ASK}" if use == _ASKS else ""
-            why = f"{use}: {name} is not declared{suggest(name, workspace.abilities)}; declare it{more}, or correct the id"
+            near = suggest(name, workspace.abilities)
+            why = f"{use}: {name} is not declared{near}; declare it{more}, or correct the id"
             yield fault("SOURCE_INVALID", why, place=file.place("abilities", use))
         elif use == _ASKS and found.handler != _QUESTION:
             why = f"{use}: {name} does not ask a person ({found.place}); name an ability with {_HOW_TO_ASK}"

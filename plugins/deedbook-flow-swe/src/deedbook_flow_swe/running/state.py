@@ -68,8 +68,8 @@ class PipelineState:
     *phase* is the phase in which it is, *state* that phase in capital letters or an exceptional state. *passes_on* are
     the phases that cannot mend what a later phase finds. *blocks* counts the blocks by issue; *asked* is whether the
     person is asked about outputs that passed all rules (``review``) or about a block (``block``). *first* is the phase
-    before which the task does not go back. *escalations* counts how often a person was asked; a task that would ask more
-    than *most_escalations* times fails.
+    before which the task does not go back. *escalations* counts how often a person was asked; a task that would ask
+    more than *most_escalations* times fails.
     """
 
     phases: tuple[str, ...]
