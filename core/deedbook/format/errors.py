@@ -230,6 +230,15 @@ def require_type(value: object, wanted: tuple[type, ...], what: str) -> None:
         raise TypeError(f"{what} must be {names}, not {type(value).__name__}")
 
 
+def require_text(value: object, what: str) -> str:
+    """Return *value* as a plain `str`: a subclass could answer differently each time it is compared or shown.
+
+    Raises `TypeError` with *what* for any other type.
+    """
+    require_type(value, (str,), what)
+    return str.__str__(value)
+
+
 @attrs.frozen
 class Ok(Generic[T]):
     """Success, with its value."""
