@@ -330,7 +330,7 @@ class Conversation:
         try:
             return recorded_result(value, is_final=True)  # type: ignore[no-any-return]
         except ActsLaterError as problem:
-            why = f"{permit.ticket.bound.id} returned what cannot be recorded: {problem}; return its values in a list"
+            why = f"{permit.ticket.bound.id} returned what cannot be recorded: {problem}; return its values"
             error = fault("TOOL_ERROR", why)
             self.session.after(permit.ticket, Outcome("failed", error=error))
             raise ResultWithheld(error) from None

@@ -209,7 +209,7 @@ class _Copier:
         """Return the JSON form of an object of the program that is used itself."""
         if self._is_final and (isinstance(value, _LAZY) or isawaitable(value)):
             close_unused(value)
-            raise ActsLaterError(f"{type(value).__name__} acts after the tool returned")
+            raise ActsLaterError(f"a value of the type {type(value).__name__} acts after the tool returned")
         self.shared = self.shared or type(value) not in _IMMUTABLE
         if isinstance(value, _AS_TEXT):
             return _plain_text(value)
@@ -283,7 +283,7 @@ def _exact_number(value: Decimal) -> int | float:
 
 def _plain_text(value: Any) -> Any:
     if isinstance(value, timedelta):
-        span = value.copy_abs()
+        span = abs(value)
         fraction = f".{span.microseconds:06}" if span.microseconds else ""
         return f"{'' if value == span else '-'}P{span.days}DT{span.seconds}{fraction}S"
     if isinstance(value, bytes):
