@@ -10,14 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, StrEnum
+from fractions import Fraction
 from types import MappingProxyType
 
 import pytest
 from commandline import Place, until
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deedbook.format import canonical
 from deedbook.format.errors import BindingError
 from deedbook.format.reader import read
-from deedbook_guard import CallDenied, guard
+from deedbook_guard import CallDenied, completions, guard
+from deedbook_guard.copies import copy_argument
 
 WAIT = 30
 """How many seconds a test waits for another thread or process; then it fails."""
@@ -98,7 +103,7 @@ def stopped(place, opened):
     """Give a guard whose hook waits while a call is judged, and a context manager that acts meanwhile."""
     script = place.system("hooks/stop.sh", STOP.lstrip())
     hook = f"hooks: {{stop: {{event_type: PreToolUse, handler: {{script: [/bin/sh, .system/hooks/{script.name}]}}"
-    governed = opened(f"{hook}, match: {{kind: tool}}, timeout_ms: 30000}}}}\n")
+    governed = opened(f"{hook}, match: {{kind: [tool, model]}}, timeout_ms: 30000}}}}\n")
     for name in ("begun", "go"):
         os.mkfifo(place.path / name)
 
@@ -246,6 +251,17 @@ def test_tool_may_change_what_it_gets_and_the_record_and_the_program_keep_theirs
     assert judged(governed) == [{"order": {"lines": [1]}}]
 
 
+def test_request_that_changed_while_it_was_judged_is_not_sent_by_a_framework(stopped):
+    governed, meanwhile = stopped
+    request = completions.request("small", [completions.message("user", "Pay ada.")])
+    with (
+        meanwhile(lambda: request["messages"].append(completions.message("user", "Pay mallory."))),
+        pytest.raises(CallDenied, match="the request changed while it was judged") as denied,
+    ):
+        governed.current.before_model(request)
+    assert denied.value.error.code == "ARGUMENTS_CHANGED"
+
+
 # --- hooks that change arguments --------------------------------------------------------------------------------------
 
 
@@ -388,6 +404,7 @@ class Caller:
         (functools.partial(Caller().method, "fixed"), (), {}, {"to": "fixed", "amount": 5}),
         (Caller.made, ("a",), {}, {"to": "a", "amount": 5}),
         (Caller.plain, ("a",), {}, {"to": "a", "amount": 5}),
+        (functools.lru_cache(Caller.plain), ("a",), {}, {"to": "a", "amount": 5}),
         (doubled(Caller.plain), ("a",), {}, {"to": "a", "amount": 5}),
         (reordered(Caller.plain), (1, "a"), {}, {"amount": 1, "to": "a"}),
     ],
@@ -578,7 +595,7 @@ def test_named_tuple_stays_what_it_is(governed):
 
 
 def test_rule_holds_for_the_number_that_the_tool_would_use(governed):
-    for amount in (Number(500), Decimal(500), Decimal("500.5"), Real(500)):
+    for amount in (Number(500), Decimal(500), Decimal("500.5"), Real(500), Fraction(1001, 2)):
         with pytest.raises(CallDenied, match="more than 100"):
             governed.call("pay", {"amount": amount}, pytest.fail)
 
@@ -604,6 +621,7 @@ class Wrong(int, Enum):
         (MappingProxyType({1: 1, "1": 2}), "two keys"),
         ({Account("ada"): 1}, "a key is Account"),
         (Decimal("1000.0000000000000000001"), "Decimal 1000.0000000000000000001 is no number"),
+        (Fraction(1000, 3), "Fraction 1000/3 is no number"),
         (Decimal("NaN"), "Decimal NaN is no number"),
         (Decimal("1E+40000000"), "is no number"),
         (Wrong.ONE, "Wrong.ONE is 1000000 with the value 1"),
@@ -675,3 +693,43 @@ def test_name_of_a_tool_is_read_once(governed):
     assert governed.call(Name("pay"), {Text("to"): 1}, dict) == {"to": 1}
     (call,) = [payload for kind, payload in recorded(governed) if kind == "tool.call"]
     assert call == {"tool_name": "shop/pay", "args": {"to": 1}}
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(-1e6, 1e6)
+    | st.text(max_size=5)
+    | st.builds(Number, st.integers(0, 9))
+    | st.builds(Text, st.text("ab", max_size=3))
+    | st.just(Colour.RED),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(List)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text("ab", max_size=3), inner, max_size=3)
+        | st.dictionaries(st.text("ab", max_size=3), inner, max_size=3).map(Dict)
+        | st.builds(Point, inner, inner)
+    ),
+    max_leaves=12,
+)
+
+
+def containers(value):
+    """Return the identities of all lists and objects in *value*."""
+    if isinstance(value, dict):
+        return {id(value)}.union(*map(containers, dict.values(value)))
+    if isinstance(value, list | tuple):
+        parts = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
+        return ({id(value)} if isinstance(value, list) else set()).union(*map(containers, parts))
+    return set()
+
+
+@given(VALUES)
+def test_copy_is_judged_as_its_source_and_shares_nothing_that_can_change(value):
+    made = copy_argument(value)
+    assert copy_argument(made.value).json == made.json
+    assert not made.shared
+    assert not containers(value) & containers(made.value)
+    assert canonical.decode(canonical.admit(made.json)) == made.json

@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from inspect import isawaitable, iscoroutine, isgenerator
 from itertools import accumulate, chain, count, cycle, dropwhile, filterfalse, islice, repeat, starmap, takewhile
 from math import isnan
@@ -173,8 +174,8 @@ class _Copier:
             return plain, plain
         if isinstance(value, _CONTAINERS):
             return self._copy_container(value, depth)
-        if isinstance(value, Decimal):
-            exact = value if type(value) is Decimal else Decimal(value)
+        if isinstance(value, Decimal | Fraction):
+            exact = Decimal(value) if isinstance(value, Decimal) else Fraction(value.numerator, value.denominator)
             return (_exact_number(exact) if self._is_argument else str(exact)), exact
         if type(value) is bytearray:
             return as_text(value), bytearray(value)
@@ -271,14 +272,17 @@ def _copy_tuple(kind: type, parts: list[Any]) -> tuple[Any, ...]:
     return made if fits and all(one is other for one, other in zip(made, parts, strict=True)) else tuple(parts)
 
 
-def _exact_number(value: Decimal) -> int | float:
+def _exact_number(value: Decimal | Fraction) -> int | float:
     """Return *value* as the JSON number that is the same."""
-    if value.is_finite():
-        whole = value == value.to_integral_value() and value.copy_abs() <= canonical.MAX_INTEGER
-        number = int(value) if whole else float(value)
-        if Decimal(repr(number)) == value and (whole or value.copy_abs() < canonical.MAX_INTEGER):
-            return number
-    return _refuse(f"Decimal {str(value)[:80]} is no number that JSON holds exactly")
+    if isinstance(value, Fraction) or value.is_finite():
+        is_whole = value.denominator == 1 if isinstance(value, Fraction) else value == value.to_integral_value()
+        if is_whole and -canonical.MAX_INTEGER <= value <= canonical.MAX_INTEGER:
+            return int(value)
+        with suppress(OverflowError):
+            number = float(value)
+            if not is_whole and type(value)(repr(number)) == value:
+                return number
+    return _refuse(f"{type(value).__name__} {str(value)[:80]} is no number that JSON holds exactly")
 
 
 def _plain_text(value: Any) -> Any:

@@ -103,10 +103,13 @@ def _signature(target: Callable[..., Any]) -> Signature:
 
     A wrapper that takes arguments by names of its own is judged by these: they are what it gets.
     """
-    own = signature(target, follow_wrapped=False)
     wrapped = getattr(target, "__wrapped__", None)
     if not callable(wrapped) or hasattr(target, "__signature__"):
-        return own
+        return signature(target)
+    try:
+        own = signature(target, follow_wrapped=False)
+    except ValueError:  # a wrapper in C, such as that of `lru_cache`, passes on what it gets
+        return _signature(wrapped)
     named = [each for each in own.parameters.values() if each.kind not in _VARIABLE]
     if len(own.parameters) - len(named) < len(_VARIABLE):
         return own
