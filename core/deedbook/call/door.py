@@ -36,7 +36,7 @@ from deedbook.format.errors import (
     Result,
     fault,
     recordable,
-    require_type,
+    require_text,
 )
 from deedbook.format.events import Entry
 from deedbook.format.reader import read
@@ -175,6 +175,7 @@ class Door:
 
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
+        ability = require_text(ability, "ability")
         try:
             opened = self._begin(caller, ability, args, cause)
             return opened if isinstance(opened, Ok | Err) else self.approval_wait.wait(opened)
@@ -186,7 +187,6 @@ class Door:
             raise
 
     def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> "OpenResult":
-        require_type(ability, (str,), "ability")
         try:
             return self._decide(caller, ability, args, cause)
         except (IntakeError, BindingError) as problem:
@@ -201,7 +201,7 @@ class Door:
         """
         from deedbook.format.loops import off_loop
 
-        require_type(ability, (str,), "ability")
+        ability = require_text(ability, "ability")
         declared = self.bindings.entry_of(ability)
         opened: list[Any] = []
         try:
@@ -344,7 +344,7 @@ class Door:
         draft = IntentDraft(self.ledger.span(), context.now, given, (), held)
         if not self._parts.before_intents:
             return draft
-        call = make_call(self.bindings, caller, bound, verdict.args, verdict.raw, context)
+        call = make_call(self.bindings, caller, bound, canonical.decode(verdict.raw), verdict.raw, context)
         answers = {gate.id: decision.outcome for gate, decision in verdict.policies}
         allowed = AllowedCall(call=call, caller=caller, span=draft.span, answers=answers)
         try:
