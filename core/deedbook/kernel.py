@@ -57,7 +57,7 @@ from .sessions.session import Session
 from .workspace import inventory
 from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
-from .workspace.trust import check_search_path, open_sources, open_state
+from .workspace.trust import check_search_path, hold_sources, open_sources, open_state
 
 if TYPE_CHECKING:
     from .call.pending_calls import OpenAnswer, PendingCalls
@@ -457,7 +457,7 @@ def _assemble(
     A charter is stored once all its plugins are constructed: a key in place of a secret's name leaves no copy.
     """
     state = held.enter_context(_state_folder(site))
-    root, sources = held.enter_context(Folder.at(site.root)), held.enter_context(open_sources(site.root))
+    root, sources = held.enter_context(Folder.at(site.root)), held.enter_context(hold_sources(site.root))
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)

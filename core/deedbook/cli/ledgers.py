@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
+
+import click
 
 from deedbook.format.errors import DeedbookError, LedgerError, fault
 from deedbook.format.events import SESSION_ID
@@ -22,6 +23,7 @@ from .output import message
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"
 LAST = "last"
+_REPORTED = f"{__name__}.untrusted"
 
 
 def read_leniently(workspace: str) -> tuple[Workspace, list[str]]:
@@ -59,9 +61,11 @@ def _find_state(root: Path) -> Path:
         return find_state(folder, root) or state_at(root, STATE)
 
 
-@cache
 def _report_untrusted(why: str) -> None:
-    """Say once that a workspace is not trusted."""
+    """Say once for each command that the workspace is not trusted."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.setdefault(_REPORTED, why) is not why:
+        return
     message(f"only the record is read, and no settings, keys, hooks or plugins of this workspace are used: {why}")
 
 

@@ -39,11 +39,13 @@ class UntrustedError(SourceError):
 class OwnerCheck:
     """Checks the files of the folder *root*: a workspace, or a state folder.
 
-    *also* are other folders whose place in the user's list covers these files as well.
+    *also* are other folders whose place in the user's list covers these files as well. *refused* has every error that
+    was raised.
     """
 
     root: Path
     also: tuple[Path, ...] = ()
+    refused: list[UntrustedError] = attrs.field(factory=list, init=False, repr=False)
 
     def __call__(self, found: os.stat_result, place: str, fd: int | str | Path) -> None:
         """Raise `UntrustedError` if others own or may write the file with the status *found*, at *place*.
@@ -87,7 +89,9 @@ class OwnerCheck:
         unused = "".join(f"; {each}" for each in read_trusted(self.root)[1])
         about = f"owner {_user(found.st_uid)}, group {_group(found.st_gid)}, mode {stat.S_IMODE(found.st_mode):04o}"
         todo = f"correct owner and mode, or, if you trust all who can write there, {_advice(self.root)}"
-        return UntrustedError(fault(UNTRUSTED, f"{why} ({about}); {todo}{unused}", place=shown_path(place)))
+        made = UntrustedError(fault(UNTRUSTED, f"{why} ({about}); {todo}{unused}", place=shown_path(place)))
+        self.refused.append(made)
+        return made
 
 
 def find_fault(found: os.stat_result, fd: int | str | Path) -> str | None:

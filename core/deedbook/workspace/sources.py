@@ -72,8 +72,6 @@ def public_key(folder: Folder, path: str) -> tuple[str, str]:
     try:
         raw = read(folder, path)
         return str(VerifierKey.parse(raw.decode().removesuffix("\n"))), digest(raw)
-    except UntrustedError:
-        raise
     except (UnicodeDecodeError, SignatureError, SourceError) as problem:
         why = problem.error.message if isinstance(problem, DeedbookError) else "not a key: it is no UTF-8"
         hint = f"`deedbook keys show NAME --out {path}` writes one"

@@ -9,7 +9,6 @@ from deedbook.contract.pointers import find_value
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, DomainError, SourceError, fault
 from deedbook.format.files import DirectoryEntry, Folder
-from deedbook.format.ownership import UntrustedError
 from deedbook.format.schema import Schemas, Validator, Violation
 
 from .declarations import Workspace
@@ -131,8 +130,6 @@ class SourceReader:
         """Record the digest of a file. If it cannot be read, return the error, which is no fault."""
         try:
             self.digests[path] = canonical.digest(read(tree.folder, path, limit))
-        except UntrustedError:
-            raise
         except DeedbookError as problem:
             return problem.error
         return None
@@ -141,8 +138,6 @@ class SourceReader:
         """Return the result of *make*, or collect the faults that it raises."""
         try:
             return make(*args, **kwargs)
-        except UntrustedError:  # one error for the workspace, and no other file of it is read
-            raise
         except DeedbookError as problem:
             self.faults += map(tree.label_error, problem.errors)
             return None

@@ -5,6 +5,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +16,25 @@ _PROGRAMS: Final = ("argv", "command", "script")
 """The keys of settings whose values name a program and its arguments."""
 
 
-def open_sources(root: Path) -> Folder:
+@contextmanager
+def open_sources(root: Path) -> Iterator[Folder]:
     """Open the workspace at *root*; every folder and file that is read below it is checked.
 
-    Raises `UntrustedError` if others own or may write the workspace, or could replace it.
+    Raises `UntrustedError` if others own or may write one of them, or could replace the workspace; also if a reader
+    has collected that error among other faults, or has set aside the file.
     """
+    check = OwnerCheck(root)
+    check.above()
+    try:
+        with Folder.at(root, check=check) as folder:
+            yield folder
+    finally:
+        if check.refused:
+            raise check.refused[0]
+
+
+def hold_sources(root: Path) -> Folder:
+    """Open the workspace at *root* as `open_sources` does, for a reader that stops at its first error."""
     check = OwnerCheck(root)
     check.above()
     return Folder.at(root, check=check)

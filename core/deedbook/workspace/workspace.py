@@ -104,11 +104,9 @@ def survey_workspace(
     Without readable settings there is no workspace; files with faults are left out.
     """
     here = root.absolute()
-    try:
-        folder = open_sources(here)
-    except FileNotFoundError:
-        raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
-    with folder:
+    if not here.exists():
+        raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}"))
+    with open_sources(here) as folder:
         refuse_unreadable(folder)
         check_search_path(here)
         loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
