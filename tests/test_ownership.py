@@ -184,6 +184,13 @@ def test_doctor_names_the_workspace_that_others_may_write_and_runs_nothing_of_it
     assert not (hooked.path / "ran").exists()
 
 
+def test_bridge_refuses_a_hook_where_others_may_write_the_settings(hooked):
+    with changed(hooked.path / ".system", 0o777):
+        ran = hooked.run("bridge", "PreToolUse", stdin=b"{}")
+    assert (ran.status, ran.out) == (2, "")
+    assert "can be written by every user" in ran.err
+
+
 def test_guard_refuses_a_workspace_that_others_may_write_and_makes_none_instead(hooked, tmp_path):
     from deedbook import guard
 

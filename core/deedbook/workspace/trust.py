@@ -3,6 +3,7 @@
 `format.ownership` says who may. What is only read from a record is opened without these checks.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,12 +81,13 @@ def check_programs(settings: Any, root: Path) -> None:
     """
     check, folder = OwnerCheck(root), settings.get("cwd", "") if isinstance(settings, dict) else ""
     for each in set(_words(settings)):
-        if "{" in each or "\0" in each or each in ("", ".", "/"):
+        if not each or "{" in each or "\0" in each:
             continue
         for start in {root, root / folder}:
-            place = start / each
-            if place.is_relative_to(root) and ".." not in place.parts and place.is_file():
-                check.below(place)
+            named = Path(os.path.normpath(start / each))
+            for place in {named, Path(os.path.realpath(named))}:
+                if place.is_relative_to(root) and os.path.isfile(place):  # noqa: PTH113 - a name may be too long
+                    check.below(place)
 
 
 def _words(settings: Any) -> Iterator[str]:
