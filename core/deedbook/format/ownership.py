@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ TRUSTED: Final = "DEEDBOOK_TRUSTED_WORKSPACES"
 UNTRUSTED: Final = "WORKSPACE_UNTRUSTED"
 """The code of the errors of this module."""
 _ROOT: Final = 0
+_NOBODY: Final = 65534
 _MAX_LIST: Final = 64 * 1024
 _ACL: Final = "system.posix_acl_access"
 _MAPPED: Final = Path("/proc/self/uid_map")
@@ -53,7 +54,7 @@ class OwnerCheck:
         *fd* is its descriptor or path, to look for an access control list where its group may write.
         """
         why = find_fault(found, fd)
-        if why and not self.is_trusted():
+        if why and not self.trusted:
             raise self.error(place, found, why)
 
     def path(self, place: Path) -> None:
@@ -76,11 +77,12 @@ class OwnerCheck:
         for folder in Path(os.path.realpath(self.root)).parents:
             found = folder.stat()
             why = _find_fault_above(found, folder)
-            if why and not self.is_trusted():
+            if why and not self.trusted:
                 raise self.error(str(folder), found, f"is above {self.root} and {why}")
 
-    def is_trusted(self) -> bool:
-        """Return whether the user's list names the root, or one of the other folders."""
+    @cached_property
+    def trusted(self) -> bool:
+        """Whether the user's list names the root, or one of the other folders."""
         named = {os.path.realpath(each) for each in read_trusted(self.root)[0]}
         return any(os.path.realpath(each) in named for each in (self.root, *self.also))
 
@@ -102,6 +104,8 @@ def find_fault(found: os.stat_result, fd: int | str | Path) -> str | None:
     """
     if found.st_uid not in (_ROOT, os.geteuid()):
         return f"belongs neither to root nor to the user of this process, {_user(os.geteuid())}"
+    if found.st_uid == _NOBODY and _is_unmapped(found.st_uid):
+        return "belongs to the user that stands for all users outside this user namespace"
     if found.st_mode & stat.S_IWOTH:
         return "can be written by every user"
     if found.st_mode & stat.S_IWGRP:

@@ -53,7 +53,7 @@ def find_workspace(start: Path) -> Path:
 def _refuse_copy(start: Path, root: Path) -> None:
     """Raise `UntrustedError` if *start* is in a copy that Deedbook made, unless the user's list names *root*."""
     copy = find_copy(start)
-    if copy is None or (root.is_relative_to(copy) and OwnerCheck(root).is_trusted()):
+    if copy is None or (root.is_relative_to(copy) and OwnerCheck(root).trusted):
         return
     why = (
         "is a copy of a repository, made by Deedbook; the search for a workspace stops there, and no .system/ in it "
