@@ -274,8 +274,8 @@ def test_data_that_others_may_write_is_no_obstacle(place):
 
 
 def test_program_in_the_workspace_that_an_ability_names_is_refused_where_others_may_write_it(place):
-    place.write("tools/count.py", "open('ran', 'w')\n").chmod(0o755)
-    for name, argv in {"direct": ["tools/count.py"], "interpreted": [sys.executable, "tools/count.py"]}.items():
+    place.write("tools/count.py", f"#!{sys.executable}\nopen('ran', 'w')\n").chmod(0o755)
+    for name, argv in {"direct": [f"{place.path}/tools/count.py"], "interpreted": [sys.executable, "tools/count.py"]}.items():
         place.system(
             f"registry/low-level/{name}.yaml",
             f"""\
@@ -289,8 +289,9 @@ def test_program_in_the_workspace_that_an_ability_names_is_refused_where_others_
             with: {{argv: {argv}}}
             """.replace("'", '"'),
         )
-    place.here("call", "interpreted", status=0)
-    (place.path / "ran").unlink()
+    for name in ("direct", "interpreted"):
+        place.here("call", name, status=0)
+        (place.path / "ran").unlink()
     (place.path / "tools").chmod(0o777)
     for name in ("direct", "interpreted"):
         ran = place.here("call", name)
