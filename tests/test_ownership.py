@@ -275,7 +275,10 @@ def test_data_that_others_may_write_is_no_obstacle(place):
 
 def test_program_in_the_workspace_that_an_ability_names_is_refused_where_others_may_write_it(place):
     place.write("tools/count.py", f"#!{sys.executable}\nopen('ran', 'w')\n").chmod(0o755)
-    for name, argv in {"direct": [f"{place.path}/tools/count.py"], "interpreted": [sys.executable, "tools/count.py"]}.items():
+    for name, argv in {
+        "direct": [f"{place.path}/tools/count.py"],
+        "interpreted": [sys.executable, "tools/count.py"],
+    }.items():
         place.system(
             f"registry/low-level/{name}.yaml",
             f"""\
@@ -298,6 +301,24 @@ def test_program_in_the_workspace_that_an_ability_names_is_refused_where_others_
         assert ran.status != 0
         assert f"{place.path}/tools: can be written by every user" in ran.err, ran
     assert place.here("call", "echo", "text=hi", status=0)  # a warm start asks only for what is called
+    assert not (place.path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "args"),
+    [
+        ("features: {{notify: {{targets: {{pager: {{command: {{run: [{0}]}}}}}}}}}}", ("notify", "run", "--once")),
+        ("servers: {{shop: {{command: [{0}]}}}}", ("mcp", "refresh", "shop", "--yes")),
+    ],
+)
+def test_program_that_a_command_starts_is_refused_where_others_may_write_it(place, section, args):
+    program = place.write("tools/program", "#!/bin/sh\ntouch ran\n")
+    program.chmod(0o755)
+    place.configure("schema_version: v1", "schema_version: v1\n" + section.format(program))
+    program.chmod(0o777)
+    ran = place.here(*args)
+    assert ran.status != 0
+    assert f"{program}: can be written by every user" in ran.err, ran
     assert not (place.path / "ran").exists()
 
 
