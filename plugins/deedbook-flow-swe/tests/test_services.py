@@ -217,6 +217,7 @@ def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own()
     services = made["services"]
     assert list(services) == ["pipeline-runner", "planner-agent", "builder-agent", "executor"]
     assert [name for name, each in services.items() if "KEY" in each.get("environment", {})] == ["pipeline-runner"]
+    assert services["pipeline-runner"]["environment"]["DEEDBOOK_TRUSTED_WORKSPACES"] == "/workspace"
     for name in ("planner-agent", "builder-agent", "executor"):
         each = services[name]
         assert (each["network_mode"], each["read_only"], each["cap_drop"]) == ("none", True, ["ALL"])
