@@ -180,9 +180,9 @@ exec(open({client.__file__!r}).read(), {{}}); print(*set(sys.modules) - before)"
 
 
 def test_state_folder_that_is_searched_is_not_one_that_others_may_write(tmp_path):
-    with answering(tmp_path / ".deedbook", ANSWER):
-        (tmp_path / ".deedbook").chmod(0o777)
-        status, out, err = hook("claude-code", "PreToolUse", cwd=tmp_path)
+    (tmp_path / ".deedbook").mkdir()
+    (tmp_path / ".deedbook").chmod(0o777)
+    status, out, err = hook("claude-code", "PreToolUse", cwd=tmp_path)
     assert (status, out) == (2, "")
     assert "can be written by other users" in err
 
