@@ -84,6 +84,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "WRITE_CONFLICT": Code("lock", 1, "the file is not what the writer expected"),
         # source: a workspace file
         "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),
+        "WORKSPACE_UNTRUSTED": Code("source", 1, "others own or may write what would run code or decide here"),
         "SOURCE_INVALID": Code("source", 1, "a workspace file is not what its schema says"),
         "PATH_REFUSED": Code("source", 1, "a path leads outside the allowed roots, or through a link"),
         "STATE_REFUSED": Code("source", 1, "the state folder cannot be made, read or written"),
