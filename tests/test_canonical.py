@@ -8,6 +8,7 @@ import enum
 import hashlib
 import json
 import math
+import tracemalloc
 import uuid
 from typing import Any, NamedTuple
 
@@ -236,6 +237,20 @@ def test_shared_and_circular_values_are_refused_before_they_unfold() -> None:
     assert refused(wide)[0] == "more than 100000 nodes"
     assert refused(double)[0] == "more than 100000 nodes"
     assert refused(circle)[0] == "more than 64 levels"
+
+
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {text: 1}], ids=["values", "keys"])
+def test_one_long_text_that_stands_in_many_places_is_refused_before_it_is_written_out(wrap: Any) -> None:
+    shared = [wrap("a" * 1024 * 1024)] * 2_000
+    with pytest.raises(IntakeError, match="at most 16777216"):
+        canonical.admit(shared)
+    tracemalloc.start()
+    try:
+        with pytest.raises(IntakeError):
+            canonical.encode_payload({"result": shared})
+        assert tracemalloc.get_traced_memory()[1] < canonical.MAX_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 def test_admit_refuses_more_than_16_mebibytes() -> None:

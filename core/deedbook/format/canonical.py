@@ -24,6 +24,9 @@ MAX_NODES: Final = 100_000
 PAYLOAD_DEPTH: Final = 72
 """A payload may wrap accepted values in a few levels of its own, and hold them twice."""
 PAYLOAD_NODES: Final = 600_000
+MAX_TEXT: Final = 4 * MAX_BYTES
+"""How many characters all texts and keys of a value may have together. One text can stand in many places, so that a
+small value in memory would be written out as a huge one; `admit` allows `MAX_BYTES`."""
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DIGIT_BITS: Final = 4096
 """Longer integers are refused even where large ones are read as digits: their conversion takes quadratic time."""
@@ -53,13 +56,14 @@ def digest(raw: bytes) -> str:
     return _sha256(raw).hexdigest()
 
 
-def encode(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bytes:
+def encode(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, text: int = MAX_TEXT) -> bytes:
     """Return the RFC 8785 bytes of *value*.
 
     Accepts only JSON types: ``None``, `bool`, `int` within ±(2^53-1), finite `float`, `str`, `list`, `dict` with `str`
-    keys; no subclass, at most *depth* levels and *nodes* values. Raises `IntakeError` (``INTAKE_REFUSED``).
+    keys; no subclass, at most *depth* levels, *nodes* values and *text* characters. Raises `IntakeError`
+    (``INTAKE_REFUSED``).
     """
-    plain = _walk(value, depth, nodes)
+    plain = _walk(value, depth, nodes, text)
     try:
         exact = value if plain else _respell(value)
         raw = _dumps(exact, option=_STRICT)
@@ -77,7 +81,7 @@ def encode_payload(value: Any) -> bytes:
 
 def admit(value: Any) -> bytes:
     """Return the canonical bytes of a value from outside: `encode`, at most 16 MiB, and no key ``$sealed``."""
-    raw = encode(value)
+    raw = encode(value, text=MAX_BYTES)
     if len(raw) > MAX_BYTES:
         raise IntakeError(fault("INTAKE_REFUSED", f"{len(raw)} bytes; at most {MAX_BYTES} are accepted"))
     if b'"$sealed"' in raw:
@@ -111,7 +115,7 @@ def without_big_integers(value: Any) -> Any:
 
     Raises `IntakeError` if the value is not JSON, or too large.
     """
-    _walk(value, MAX_DEPTH, MAX_NODES)
+    _walk(value, MAX_DEPTH, MAX_NODES, MAX_BYTES)
     return _with_digits(value)
 
 
@@ -127,12 +131,13 @@ def check_bindings() -> bool:
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
-def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
+def _walk(value: Any, depth: int, most: int, text: int) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
     """Check types, depth and size level by level; return whether orjson writes every number as RFC 8785 does."""
     plain = True
     wrapped = type(value) is not dict  # a dictionary, as most values are, saves a turn of the loop
-    level: list[Collection[Any]] = [(value,)] if wrapped else [value.values()]
-    nodes, left = (0, depth + 1) if wrapped else (1, depth)
+    level: list[Collection[Any]] = [(value,)] if wrapped else [value, value.values()]
+    nodes, left = (0, depth + 1) if wrapped else (1 - len(value), depth)
+    left_text, join = text, "".join  # joining keys is several times as fast as adding up their lengths
     while left > 0:
         deeper: list[Collection[Any]] = []
         for items in level:
@@ -141,16 +146,27 @@ def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot lo
                 raise _refusal(value, f"more than {most} nodes", depth)
             for item in items:
                 kind = type(item)
+                if kind is str:
+                    left_text -= len(item)
+                    continue
                 if kind in _SCALARS:
                     continue
                 if kind is dict:
                     deeper.append(item.values())
+                    try:
+                        left_text -= len(join(item))
+                    except TypeError:
+                        raise _refusal(value, "a key is not a string", depth) from None
+                    if left_text < 0:
+                        break
                 elif kind is list:
                     deeper.append(item)
                 elif kind is not float:
                     raise _refusal(value, f"{kind.__name__} is not a JSON type", depth)
                 elif not ((1e-4 <= item < 1e16 or -1e16 < item <= -1e-4) and item % 1.0):
                     plain = False
+            if left_text < 0:
+                raise _refusal(value, f"texts of more than {text} characters; at most {text} are accepted", depth)
         if not deeper:
             return plain
         level, left = deeper, left - 1
