@@ -110,7 +110,6 @@ def test_redirect_within_the_same_host_is_followed_where_that_is_allowed(operati
         "http://user:word@127.0.0.1:{port}/",
         "/\\\\localhost:{port}/",
         "\\\\localhost:{port}/",
-        "http:\\\\localhost:{port}/",
     ],
 )
 def test_redirect_to_elsewhere_is_refused_though_redirects_are_allowed(operation, fails, server, where):
