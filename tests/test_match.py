@@ -195,15 +195,13 @@ def test_paths_that_others_read_otherwise_are_guarded_and_never_allowed_elsewher
     assert not fits({"paths": "**/..*/**"}, allows=True, args={"path": odd})
 
 
-ENCODE = st.sampled_from(
-    [lambda x: x, lambda x: f"%{ord(x):02x}", lambda x: f"%{ord(x):02X}", lambda x: f"%25{ord(x):02X}"]
-)
+ENCODE = st.sampled_from(["{}", "%{:02x}", "%{:02X}", "%25{:02X}"])
 STEP = st.sampled_from(["/", "\\", "%2f", "%5C", "/./", "\\x\\..\\", "/%2e/"])
 
 
 @given(st.data())
 def test_no_spelling_of_a_guarded_path_or_url_evades_its_rule_or_passes_as_another(data):
-    letters = [data.draw(ENCODE)(each) for each in "private"]
+    letters = [each if (form := data.draw(ENCODE)) == "{}" else form.format(ord(each)) for each in "private"]
     start, step = data.draw(st.sampled_from(["", "docs\\..", "docs/%2E%2e"])), data.draw(STEP)
     path = f"{start}{step if start else ''}{''.join(letters)}{step}a"
     assert fits({"args": {"/path": {"under": "private"}}}, args={"path": path})

@@ -1,8 +1,8 @@
 r"""How other programs read a path or a URL: with escapes decoded, ``\`` as ``/``, and dot segments resolved.
 
-A server by the rules of WHATWG (https://url.spec.whatwg.org) takes ``%2E%2e`` for ``..`` and, after ``http:``, ``\`` for
-``/``; it drops tabs and line ends. Programs behind it often decode once more. A condition on text therefore looks at
-all `readings` of it.
+A server by the rules of WHATWG (https://url.spec.whatwg.org) takes ``%2E%2e`` for ``..`` and, after ``http:``, ``\``
+for ``/``; it drops tabs and line ends. Programs behind it often decode once more. A condition on text therefore looks
+at all `readings` of it.
 """
 
 import re

@@ -131,7 +131,7 @@ def check_bindings() -> bool:
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
-def _walk(value: Any, depth: int, most: int, text: int) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
+def _walk(value: Any, depth: int, most: int, text: int) -> bool:  # noqa: C901, PLR0912 - the hot loop; a call for each value would double its cost
     """Check types, depth and size level by level; return whether orjson writes every number as RFC 8785 does."""
     plain = True
     wrapped = type(value) is not dict  # a dictionary, as most values are, saves a turn of the loop

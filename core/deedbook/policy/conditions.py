@@ -1,9 +1,9 @@
 """Conditions on single values: equality, globs, paths below folders, ranges; and lookups in arguments.
 
 Text in a call may be long and hostile, so every test is linear in it. Paths are judged lexically, as POSIX text: no
-condition on a path holds for a path that is absolute, leaves the root, or is ambiguous. Programs read some paths and URLs
-otherwise than they are written (`deedbook.contract.urls`): a condition that allows needs all of their readings, any other
-needs one.
+condition on a path holds for a path that is absolute, leaves the root, or is ambiguous. Programs read some paths and
+URLs otherwise than they are written (`deedbook.contract.urls`): a condition that allows needs all of their readings,
+any other needs one.
 """
 
 import re
@@ -179,11 +179,8 @@ def _like_test(globs: Sequence[str], *, allows: bool) -> ValueTest:
         return lambda value: written(value) and all(common(each) and not _DOTTED(each) for each in readings(value))
 
     def like(value: Any) -> bool:
-        if type(value) is not str:
-            return False
-        return any(
-            common(each) or ((path := normal_path(each)) is not None and common(path)) for each in readings(value)
-        )
+        found = readings(value) if type(value) is str else ()
+        return any(common(each) or common(normal_path(each)) for each in found)
 
     return like
 
