@@ -34,6 +34,8 @@ MAX_DIGITS: Final = 1200
 """The most digits of an integer that is read as digits; they need fewer than `MAX_DIGIT_BITS`."""
 SEALED_KEY: Final = "$sealed"
 
+_MAX_NAME: Final = 80
+_MAX_PATH: Final = 160
 _PLAIN: Final = 1e21  # from here on ECMAScript writes an exponent
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 _ASTRAL_LEADS: Final = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
@@ -231,21 +233,29 @@ def _refusal(value: Any, reason: str, limit: int) -> IntakeError:
     """Return the error with the first place that explains it; otherwise *reason*."""
     for path, item, depth in islice(_nodes(value, limit), MAX_NODES + 1):
         for why in _faults(item, depth, limit):
-            return IntakeError(fault("INTAKE_REFUSED", why, place=path[:200]))
+            return IntakeError(fault("INTAKE_REFUSED", why, place=path))
     return IntakeError(fault("INTAKE_REFUSED", reason))
 
 
 def _nodes(value: Any, limit: int, path: str = "$", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
-    """Yield each value with its path and the number of containers around it, lazily, in document order."""
+    """Yield each value with its path and the number of containers around it, lazily, in document order.
+
+    A path holds only whole names: the beginning of one that is a secret could not be masked any more.
+    """
     yield path, value, depth
     if depth >= limit:
         return
     if type(value) is dict:
         for key, item in value.items():
-            yield from _nodes(item, limit, f"{path}.{key[:80]}", depth + 1)
+            name = f".{key}" if len(key) <= _MAX_NAME else f".[a name of {len(key)} characters]"
+            yield from _nodes(item, limit, _join_path(path, name), depth + 1)
     elif type(value) is list:
         for index, item in enumerate(value):
-            yield from _nodes(item, limit, f"{path}[{index}]", depth + 1)
+            yield from _nodes(item, limit, _join_path(path, f"[{index}]"), depth + 1)
+
+
+def _join_path(path: str, step: str) -> str:
+    return path if path.endswith("…") else f"{path}{step}" if len(path) < _MAX_PATH else f"{path}…"
 
 
 def _faults(value: Any, depth: int, limit: int) -> Iterator[str]:
@@ -293,7 +303,7 @@ def _is_unicode(text: str) -> bool:
 def _refuse_sealed(value: Any) -> None:
     for path, item, _ in _nodes(value, MAX_DEPTH):
         if type(item) is dict and SEALED_KEY in item:
-            raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path[:200]))
+            raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path))
 
 
 def _read(text: bytes | str, parse_int: Callable[[str], Any]) -> Any:
