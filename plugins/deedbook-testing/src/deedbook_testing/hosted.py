@@ -33,7 +33,7 @@ DIRECTIVE: Final = {
 }  # fmt: skip
 _ELSEWHERE: Final = ("api.example", "10.0.0.1", "127.0.0.1.evil.example", "localhost.evil.example", "[2001:db8::1]",
                      "127.0.0.1\\.evil.example")  # fmt: skip
-_SECRETS: Final = ({}, {"key": None, "headers": {"x-key": {"secret": "main"}}})
+_SECRETS: Final[tuple[dict[str, Any], ...]] = ({}, {"key": None, "headers": {"x-key": {"secret": "main"}}})
 
 
 def is_installed(module: str) -> bool:

@@ -17,6 +17,7 @@ _PUBLIC_MODULES: Final = (
     "deedbook",
     "deedbook.contract",
     "deedbook.contract.facts",
+    "deedbook.contract.hidden",
     "deedbook.contract.pointers",
     "deedbook.contract.urls",
 )
