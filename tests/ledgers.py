@@ -269,6 +269,8 @@ def nested() -> Book:
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)
     parked = {**request("b1" * 16, session=book.session_id), "mode": "headless", "schema_version": "v2"}
     book.add("approval.requested", parked, parent=inner, actor="policy", principal="local")
+    pinned = {"program": {"files": {"bin/pay.py": HASH}, "unpinned": ["python3"]}, "schema_version": "v4"}
+    book.add("approval.requested", {**parked, **pinned}, parent=inner, actor="policy", principal="local")
     settled = {"ability": "echo", "result": {"text": "hi"}, "approver": "ada", "key": "ada+0", "charter": HASH}
     lost = book.add("tool.call", {"tool_name": "echo", "args": {}}, parent=inner, actor="agent", principal="local")
     unknown = {"code": "OUTCOME_UNKNOWN", "message": "it died", "outcome": "unknown", "retryable": False}

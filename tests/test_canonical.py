@@ -8,6 +8,7 @@ import enum
 import hashlib
 import json
 import math
+import tracemalloc
 import uuid
 from typing import Any, NamedTuple
 
@@ -238,6 +239,20 @@ def test_shared_and_circular_values_are_refused_before_they_unfold() -> None:
     assert refused(circle)[0] == "more than 64 levels"
 
 
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {text: 1}], ids=["values", "keys"])
+def test_one_long_text_that_stands_in_many_places_is_refused_before_it_is_written_out(wrap: Any) -> None:
+    shared = [wrap("a" * 1024 * 1024)] * 2_000
+    with pytest.raises(IntakeError, match="at most 16777216"):
+        canonical.admit(shared)
+    tracemalloc.start()
+    try:
+        with pytest.raises(IntakeError):
+            canonical.encode_payload({"result": shared})
+        assert tracemalloc.get_traced_memory()[1] < canonical.MAX_BYTES
+    finally:
+        tracemalloc.stop()
+
+
 def test_admit_refuses_more_than_16_mebibytes() -> None:
     fits = "a" * (canonical.MAX_BYTES - 2)
     assert len(canonical.admit(fits)) == canonical.MAX_BYTES
@@ -248,7 +263,7 @@ def test_admit_refuses_more_than_16_mebibytes() -> None:
 def test_refusal_names_the_place_in_a_bounded_message() -> None:
     message, place = refused({"k" * 10_000_000: {"b": [{"c" * 10_000_000: math.nan}]}})
     assert place is not None
-    assert place.startswith("$.kkk")
+    assert place == "$.[a name of 10000000 characters].b[0].[a name of 10000000 characters]"
     assert len(message) + len(place) < 500
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from deedbook.contract.hidden import show_hidden
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
 from deedbook.format.errors import SourceError
@@ -193,7 +194,7 @@ def test_five_thousand_values_are_read_and_one_more_refused():
 
 # --- laws -------------------------------------------------------------------------------------------------------------
 
-TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Zl", "Zp")), max_size=20)
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Zl", "Zp")), max_size=20).map(show_hidden)
 NUMBERS = st.integers(-canonical.MAX_INTEGER, canonical.MAX_INTEGER) | st.floats(-1e15, 1e15)
 JSON = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXT,

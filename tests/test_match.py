@@ -182,10 +182,33 @@ def test_paths_of_an_ability_without_paths_hold_nothing():
     assert not fits({"paths": "**"}, paths=(), args={"path": "a"})
 
 
-@for_each("bad", ["/a", "../a", "", None, 1, True, {"a": "b"}, ["a"], "a\\b", "~/a"])
+@for_each("bad", ["/a", "../a", "", None, 1, True, {"a": "b"}, ["a"], "~/a"])
 def test_paths_never_hold_for_what_is_no_path_inside(bad):
     assert not fits({"paths": "**"}, args={"path": bad if not isinstance(bad, list) else [bad]})
     assert not fits({"paths": "**"}, allows=True, args={"path": "a", "paths": ["b", bad]})
+
+
+@for_each("odd", ["a\\b", " a", "a\n", "%2e%2e/a", "a%252f..%252fb", "%" + "25" * 20 + "61"])
+def test_paths_that_others_read_otherwise_are_guarded_and_never_allowed_elsewhere(odd):
+    assert fits({"paths": "**"}, args={"path": odd})
+    assert not fits({"paths": "a"}, allows=True, args={"path": odd})
+    assert not fits({"paths": "**/..*/**"}, allows=True, args={"path": odd})
+
+
+ENCODE = st.sampled_from(["{}", "%{:02x}", "%{:02X}", "%25{:02X}"])
+STEP = st.sampled_from(["/", "\\", "%2f", "%5C", "/./", "\\x\\..\\", "/%2e/"])
+
+
+@given(st.data())
+def test_no_spelling_of_a_guarded_path_or_url_evades_its_rule_or_passes_as_another(data):
+    letters = [each if (form := data.draw(ENCODE)) == "{}" else form.format(ord(each)) for each in "private"]
+    start, step = data.draw(st.sampled_from(["", "docs\\..", "docs/%2E%2e"])), data.draw(STEP)
+    path = f"{start}{step if start else ''}{''.join(letters)}{step}a"
+    assert fits({"args": {"/path": {"under": "private"}}}, args={"path": path})
+    assert not fits({"args": {"/path": {"under": "docs"}}}, allows=True, args={"path": path})
+    url = f"{data.draw(st.sampled_from(['https://h/', 'HTTPS:/h:443/', 'https:h', 'https://me@H.']))}{step}{path}"
+    assert fits({"args": {"/url": {"like": "https://h/private/**"}}}, args={"url": url})
+    assert not fits({"args": {"/url": {"like": "https://h/docs/**"}}}, allows=True, args={"url": url})
 
 
 def test_paths_empty_list_holds_nothing():

@@ -136,3 +136,29 @@ def test_secret_in_a_failure_is_told_to_nobody_not_even_a_part_of_it(lab, monkey
     assert SECRET[:4] not in result.error.message
     assert SECRET[:4] not in kept
     assert before or "[secret:gh]" in result.error.message
+
+
+NAMES = {
+    "plain": "sk-live-0123456789abcdefghij",
+    "with letters that are escaped": 'it\'s/a~secret "of\\some" kind\nand more',
+    "longer than what messages show": "".join(f"{number:03}-" for number in range(150)),
+    "short": "hunter2",
+}
+
+
+@pytest.mark.parametrize("secret", NAMES.values(), ids=NAMES)
+def test_secret_as_the_name_of_an_argument_is_masked_in_every_line(place, secret):
+    place.configure("schema_version: v1", "schema_version: v1\nsecrets: {gh: {env: GH}}")
+    place.env["GH"] = secret
+    deep = {secret: {secret: [float("1e17")]}}
+    given = [
+        ("echo", {"text": "hi", secret: 1}), ("echo", {"text": {secret: [1]}}), ("echo", {secret: {secret: 1}}),
+        ("nothing", {secret: 1}), ("echo", deep), (secret, {}),
+    ]  # fmt: skip
+    rans = [place.run("call", name, "--args", json.dumps(args)) for name, args in given]
+    assert all(ran.status for ran in rans)
+    kept = [path.read_text(errors="replace") for path in place.path.glob(".deedbook/**/*") if path.is_file()]
+    parts = {form[at : at + 16] for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
+             for at in range(0, max(1, len(form) - 15), 8)}  # fmt: skip
+    assert [part for part in parts for text in kept if part in text] == []
+    assert any("[secret:gh]" in text for text in kept)

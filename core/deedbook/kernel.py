@@ -272,7 +272,7 @@ class Kernel:
         """Return the store of calls that a person must decide; see `session`."""
         from .call.pending_calls import PendingCalls
 
-        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0)
+        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0, self.site.root)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
         """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.

@@ -21,6 +21,7 @@ from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import Follower
+from deedbook.format.terminal import plain
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import BoundAbility, Caller, Scope
 from deedbook.policy.callers import requested_limits
@@ -36,6 +37,7 @@ from deedbook.policy.requests import (
     shown_digest,
 )
 
+from .named_files import describe_program, find_changed
 from .queue import OPEN, ApprovalQueue, ApprovalRequest, State, refuse_state
 
 EXPIRES_S: Final = 3600
@@ -125,11 +127,14 @@ class PendingCalls:
     """The pending calls of one charter, in the workspace's *ledger*.
 
     A caller waits for the answer for *wait_seconds* seconds. *deferred*: no request is filed, since the agent asks a
-    person.
+    person. *root* is the folder of the workspace, in which the files of programs are found.
     """
 
-    def __init__(self, ledger: WorkspaceLedger, charter: Charter, wait_seconds: float = 0.0) -> None:
+    def __init__(
+        self, ledger: WorkspaceLedger, charter: Charter, wait_seconds: float = 0.0, root: Path | None = None
+    ) -> None:
         self.wait_seconds = wait_seconds
+        self._root = root
         self._ledger = ledger
         self._charter = charter
         self._seconds: float = charter.document.get("approvals", {}).get("expires_s", EXPIRES_S)
@@ -174,6 +179,9 @@ class PendingCalls:
             asked |= {"mode": caller.mode, "limits": limits, "schema_version": "v3"}
         elif caller.mode != "interactive":
             asked |= {"mode": caller.mode, "schema_version": "v2"}
+        program = None if self._root is None else describe_program(bound.handler, verdict.args, self._root)
+        if program is not None:
+            asked |= {"program": program, "schema_version": "v4"}
         if given != verdict.raw:
             asked["given"] = canonical.decode(given)
         raw = self._ledger.scrub(canonical.encode_payload(asked))
@@ -268,7 +276,11 @@ class PendingCalls:
         return Grant(pending, queue, ApprovedCall.of(request), self._answer_record(pending, queue, request))
 
     def use(self, grant: Grant, session: str, now: str) -> None:
-        """Mark *grant* as used by *session*, durably; one caller succeeds, the others get `ApprovalError`."""
+        """Mark *grant* as used by *session*, durably; one caller succeeds, the others get `ApprovalError`.
+
+        So do all where a file that the approved program is started with has changed; the approval stays unused.
+        """
+        self._refuse_changed_files(grant)
 
         def check() -> None:
             grant.queue.refresh()
@@ -280,6 +292,13 @@ class PendingCalls:
         payload = {"approval": pending.id, "session": session}
         entry = self._entry("approval.used", "runtime", who, pending.answer.span, payload)
         self._ledger.append([entry], durable=True, check=check)
+
+    def _refuse_changed_files(self, grant: Grant) -> None:
+        program = grant.queue.request(grant.pending).get("program")
+        changed = list(find_changed(program, self._root)) if program and self._root else []
+        if changed:
+            why = f"{', '.join(map(plain, changed))} changed after request {grant.pending.id} was made"
+            raise ApprovalError(fault("APPROVAL_FILE_CHANGED", f"{why}; restore the file, or make the call again"))
 
     def describe_answer(self, pending: ApprovalRequest, queue: ApprovalQueue) -> Object:
         """Return the payload about the answer for a session's ledger; raises `ApprovalError` for an invalid one."""

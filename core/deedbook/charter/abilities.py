@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contract import PATHS, AbilityDeclaration, Object
+from deedbook.contract.hidden import hidden_in, unseen
 from deedbook.contract.pointers import find_value
 from deedbook.policy.bound import RUN_REFERENCE
 from deedbook.policy.conditions import glob_test, too_large
@@ -72,12 +73,12 @@ class AbilityCompiler:
             **acting,
             "kind": source.kind or acting["kind"],
             "effects": self._effects(source, linked),
-            "summary": source.summary,
+            "summary": self._check_seen(source, "summary", source.summary),
             "tags": sorted(source.tags),
             "timeout_ms": source.timeout_ms,
             "uses": self._uses(source),
             "scopes": sorted(source.scopes),
-            "intents": sorted(source.intents),
+            "intents": self._check_seen(source, "intents", sorted(source.intents)),
             "paths": list(source.paths or PATHS),
             "big_integers": source.big_integers == "string",
             "hooks": {moment: list(names) for moment, names in source.hooks.items()},
@@ -106,6 +107,12 @@ class AbilityCompiler:
         with self._linker.collect_crashes(f"{linked.offer} fails while it checks an ability", source.place):
             for pointer, message in linked.spec.check(declaration):
                 self._linker.refuse("BINDING_INVALID", f"{kind} {name!r}: {message}", locator(source)(pointer))
+
+    def _check_seen(self, source: AbilitySource, key: str, value: Any) -> Any:
+        """Refuse a text for models that holds a character which a person does not see, also where it is an escape."""
+        for pointer, found in hidden_in(value, f"/{key}"):
+            self._linker.refuse("SOURCE_INVALID", f"{pointer} holds {unseen(found)}", locator(source)(f"/{key}"))
+        return value
 
     def _models(self) -> dict[str, dict[str, Any] | None]:
         made: dict[str, dict[str, Any] | None] = {}
@@ -200,6 +207,8 @@ class AbilityCompiler:
 
     def _check_narrowing(self, schema: Object | None, linked: LoadedPlugin, side: str, where: Locator) -> str | None:
         """Return the digest of a schema in YAML. Allowing more than the plugin's schema is a fault."""
+        for pointer, found in hidden_in(schema):
+            self._linker.refuse("SOURCE_INVALID", f"{pointer} holds {unseen(found)}", where(""))
         digest = self._linker.schema(schema, where)
         wide: Object = linked.spec.takes if side == "takes" else result_schema(linked)
         if digest is None or schema is None or accepts_everything(wide):

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Failed, Skill
+from deedbook.contract.hidden import hidden_in, unseen
 from deedbook.format import canonical
 from deedbook.format.errors import fault, recordable
 from deedbook.format.files import Folder
@@ -223,4 +224,6 @@ class SkillCompiler:
         }
         with self._linker.collect_errors(source):
             canonical.encode(made)
+        for pointer, hidden in hidden_in({key: made[key] for key in ("description", "body", "triggers", "metadata")}):
+            self._linker.refuse("SOURCE_INVALID", f"skill {skill.name!r}: {pointer} holds {unseen(hidden)}", source)
         return made

@@ -8,7 +8,7 @@ call works. Import from here, or ``from deedbook import …``; everything else m
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import attrs
 import pluggy
@@ -467,6 +467,17 @@ class Reconciler(Handler, Protocol):
 
     def reconcile(self, args: Object, idempotency_key: str) -> Json | None:
         """Return the result of a call whose outcome was lost, or ``None`` if it is still unknown."""
+
+
+@runtime_checkable
+class ProgramStarter(Protocol):
+    """A handler that starts a program whose command line is known before the call."""
+
+    def command_line(self, args: Object, /) -> tuple[Sequence[str], str]:
+        """Return the program with its arguments, and the folder in which it runs, relative to the workspace.
+
+        The request for an approval has the digests of the files that it names. Nothing may be started.
+        """
 
 
 class TokenCounter(Handler, Protocol):

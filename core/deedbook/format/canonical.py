@@ -24,6 +24,9 @@ MAX_NODES: Final = 100_000
 PAYLOAD_DEPTH: Final = 72
 """A payload may wrap accepted values in a few levels of its own, and hold them twice."""
 PAYLOAD_NODES: Final = 600_000
+MAX_TEXT: Final = 4 * MAX_BYTES
+"""How many characters all texts and keys of a value may have together. One text can stand in many places, so that a
+small value in memory would be written out as a huge one; `admit` allows `MAX_BYTES`."""
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DIGIT_BITS: Final = 4096
 """Longer integers are refused even where large ones are read as digits: their conversion takes quadratic time."""
@@ -31,6 +34,8 @@ MAX_DIGITS: Final = 1200
 """The most digits of an integer that is read as digits; they need fewer than `MAX_DIGIT_BITS`."""
 SEALED_KEY: Final = "$sealed"
 
+_MAX_NAME: Final = 80
+_MAX_PATH: Final = 160
 _PLAIN: Final = 1e21  # from here on ECMAScript writes an exponent
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 _ASTRAL_LEADS: Final = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
@@ -53,13 +58,14 @@ def digest(raw: bytes) -> str:
     return _sha256(raw).hexdigest()
 
 
-def encode(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES) -> bytes:
+def encode(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, text: int = MAX_TEXT) -> bytes:
     """Return the RFC 8785 bytes of *value*.
 
     Accepts only JSON types: ``None``, `bool`, `int` within ±(2^53-1), finite `float`, `str`, `list`, `dict` with `str`
-    keys; no subclass, at most *depth* levels and *nodes* values. Raises `IntakeError` (``INTAKE_REFUSED``).
+    keys; no subclass, at most *depth* levels, *nodes* values and *text* characters. Raises `IntakeError`
+    (``INTAKE_REFUSED``).
     """
-    plain = _walk(value, depth, nodes)
+    plain = _walk(value, depth, nodes, text)
     try:
         exact = value if plain else _respell(value)
         raw = _dumps(exact, option=_STRICT)
@@ -77,7 +83,7 @@ def encode_payload(value: Any) -> bytes:
 
 def admit(value: Any) -> bytes:
     """Return the canonical bytes of a value from outside: `encode`, at most 16 MiB, and no key ``$sealed``."""
-    raw = encode(value)
+    raw = encode(value, text=MAX_BYTES)
     if len(raw) > MAX_BYTES:
         raise IntakeError(fault("INTAKE_REFUSED", f"{len(raw)} bytes; at most {MAX_BYTES} are accepted"))
     if b'"$sealed"' in raw:
@@ -111,7 +117,7 @@ def without_big_integers(value: Any) -> Any:
 
     Raises `IntakeError` if the value is not JSON, or too large.
     """
-    _walk(value, MAX_DEPTH, MAX_NODES)
+    _walk(value, MAX_DEPTH, MAX_NODES, MAX_BYTES)
     return _with_digits(value)
 
 
@@ -127,12 +133,13 @@ def check_bindings() -> bool:
 # --- the walk ---------------------------------------------------------------------------------------------------------
 
 
-def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot loop; a call for each value would double its cost
+def _walk(value: Any, depth: int, most: int, text: int) -> bool:  # noqa: C901, PLR0912 - the hot loop; a call for each value would double its cost
     """Check types, depth and size level by level; return whether orjson writes every number as RFC 8785 does."""
     plain = True
     wrapped = type(value) is not dict  # a dictionary, as most values are, saves a turn of the loop
-    level: list[Collection[Any]] = [(value,)] if wrapped else [value.values()]
-    nodes, left = (0, depth + 1) if wrapped else (1, depth)
+    level: list[Collection[Any]] = [(value,)] if wrapped else [value, value.values()]
+    nodes, left = (0, depth + 1) if wrapped else (1 - len(value), depth)
+    left_text, join = text, "".join  # joining keys is several times as fast as adding up their lengths
     while left > 0:
         deeper: list[Collection[Any]] = []
         for items in level:
@@ -141,16 +148,27 @@ def _walk(value: Any, depth: int, most: int) -> bool:  # noqa: C901 - the hot lo
                 raise _refusal(value, f"more than {most} nodes", depth)
             for item in items:
                 kind = type(item)
+                if kind is str:
+                    left_text -= len(item)
+                    continue
                 if kind in _SCALARS:
                     continue
                 if kind is dict:
                     deeper.append(item.values())
+                    try:
+                        left_text -= len(join(item))
+                    except TypeError:
+                        raise _refusal(value, "a key is not a string", depth) from None
+                    if left_text < 0:
+                        break
                 elif kind is list:
                     deeper.append(item)
                 elif kind is not float:
                     raise _refusal(value, f"{kind.__name__} is not a JSON type", depth)
                 elif not ((1e-4 <= item < 1e16 or -1e16 < item <= -1e-4) and item % 1.0):
                     plain = False
+            if left_text < 0:
+                raise _refusal(value, f"texts of more than {text} characters; at most {text} are accepted", depth)
         if not deeper:
             return plain
         level, left = deeper, left - 1
@@ -215,21 +233,29 @@ def _refusal(value: Any, reason: str, limit: int) -> IntakeError:
     """Return the error with the first place that explains it; otherwise *reason*."""
     for path, item, depth in islice(_nodes(value, limit), MAX_NODES + 1):
         for why in _faults(item, depth, limit):
-            return IntakeError(fault("INTAKE_REFUSED", why, place=path[:200]))
+            return IntakeError(fault("INTAKE_REFUSED", why, place=path))
     return IntakeError(fault("INTAKE_REFUSED", reason))
 
 
 def _nodes(value: Any, limit: int, path: str = "$", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
-    """Yield each value with its path and the number of containers around it, lazily, in document order."""
+    """Yield each value with its path and the number of containers around it, lazily, in document order.
+
+    A path holds only whole names: the beginning of one that is a secret could not be masked any more.
+    """
     yield path, value, depth
     if depth >= limit:
         return
     if type(value) is dict:
         for key, item in value.items():
-            yield from _nodes(item, limit, f"{path}.{key[:80]}", depth + 1)
+            name = f".{key}" if len(key) <= _MAX_NAME else f".[a name of {len(key)} characters]"
+            yield from _nodes(item, limit, _join_path(path, name), depth + 1)
     elif type(value) is list:
         for index, item in enumerate(value):
-            yield from _nodes(item, limit, f"{path}[{index}]", depth + 1)
+            yield from _nodes(item, limit, _join_path(path, f"[{index}]"), depth + 1)
+
+
+def _join_path(path: str, step: str) -> str:
+    return path if path.endswith("…") else f"{path}{step}" if len(path) < _MAX_PATH else f"{path}…"
 
 
 def _faults(value: Any, depth: int, limit: int) -> Iterator[str]:
@@ -277,7 +303,7 @@ def _is_unicode(text: str) -> bool:
 def _refuse_sealed(value: Any) -> None:
     for path, item, _ in _nodes(value, MAX_DEPTH):
         if type(item) is dict and SEALED_KEY in item:
-            raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path[:200]))
+            raise IntakeError(fault("INTAKE_REFUSED", f'a key "{SEALED_KEY}" is the ledger\'s own', place=path))
 
 
 def _read(text: bytes | str, parse_int: Callable[[str], Any]) -> Any:

@@ -139,6 +139,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "APPROVAL_USED": Code("approval", 1, "the approved call was performed, or begun, already"),
         "APPROVAL_NOT_GRANTED": Code("approval", 3, "the request is not approved"),
         "APPROVAL_REFUSED": Code("approval", 3, "a person refused the call"),
+        "APPROVAL_FILE_CHANGED": Code("approval", 1, "a file that the approved program names is not the approved one"),
         "APPROVAL_CHARTER_CHANGED": Code("approval", 1, "another charter is in force than when the request was made"),
         "APPROVAL_INCOMPLETE": Code(
             "approval", 1, "the record lacks what the call needs: a secret, or an erased value"

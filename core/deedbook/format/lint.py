@@ -62,8 +62,9 @@ def violation(path: Iterable[str | int], message: str) -> Violation:
 def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    shown = step if len(step) <= _LONGEST else f"{step[:_LONGEST]}…"
-    return f".{shown}" if step.replace("-", "_").replace("$", "_").isidentifier() else f"[{shown!r}]"
+    if len(step) > _LONGEST:  # the beginning of a name that is a secret could not be masked any more
+        return f"[a name of {len(step)} characters]"
+    return f".{step}" if step.replace("-", "_").replace("$", "_").isidentifier() else f"[{step!r}]"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

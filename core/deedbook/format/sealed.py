@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 import attrs
 
 from deedbook.contract import Json, Object
-from deedbook.contract.pointers import split_pointer
+from deedbook.contract.pointers import escape, split_pointer
 
 from .canonical import MAX_BYTES, SEALED_KEY, decode, digest, encode, encode_payload
 from .errors import FileRefused, IntakeError, LedgerError, SourceError, fault, raise_all
@@ -227,6 +227,9 @@ def _spellings(value: str) -> Iterator[str]:
         return
     raw = value.encode()
     yield encode(value)[1:-1].decode()
+    yield escape(value)
+    for ends in ("", "'", "'\""):  # messages have names of arguments as Python writes them, in either kind of quotes
+        yield repr(f"{value}{ends}")[1 : -1 - (len(ends) and len(repr(ends)) - 2)]
     for quoted in (quote(value, safe=""), quote(value), quote_plus(value)):
         yield quoted
         yield _PERCENT.sub(lambda found: found[0].lower(), quoted)

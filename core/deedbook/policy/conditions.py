@@ -1,7 +1,9 @@
 """Conditions on single values: equality, globs, paths below folders, ranges; and lookups in arguments.
 
 Text in a call may be long and hostile, so every test is linear in it. Paths are judged lexically, as POSIX text: no
-condition on a path holds for a path that is absolute, leaves the root, or is ambiguous.
+condition on a path holds for a path that is absolute, leaves the root, or is ambiguous. Programs read some paths and
+URLs otherwise than they are written (`deedbook.contract.urls`): a condition that allows needs all of their readings,
+any other needs one.
 """
 
 import re
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deedbook.contract.pointers import get_member, unescape
+from deedbook.contract.urls import readings, resolve_dots
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -114,9 +117,9 @@ def condition_tests(condition: Any, *, allows: bool) -> Iterator[ValueTest]:
     if "in" in condition:
         yield _equal_test(condition["in"])
     if "under" in condition:
-        yield _under_test([normal_path(folder) for folder in as_list(condition["under"])])
+        yield path_test(_under_test([normal_path(folder) for folder in as_list(condition["under"])]), allows=allows)
     if "like" in condition:
-        yield _like_test(glob_test(as_list(condition["like"])), allows=allows)
+        yield _like_test(as_list(condition["like"]), allows=allows)
     if "min" in condition or "max" in condition:
         yield _range_test(condition.get("min", -_INFINITY), condition.get("max", _INFINITY))
 
@@ -148,26 +151,36 @@ def _equal_test(values: Sequence[Any]) -> ValueTest:
     return lambda value: value in accepted.get(type(value), ())
 
 
+def path_test(fits: ValueTest, *, allows: bool) -> ValueTest:
+    """Return the test of a path by *fits*, which gets each of its readings as a `normal_path` or ``None``."""
+    enough = all if allows else any
+
+    def test(value: Any) -> bool:
+        return type(value) is str and enough(fits(normal_path(each)) for each in readings(value))
+
+    return test
+
+
 def _under_test(folders: Sequence[str | None]) -> ValueTest:
     if "" in folders:
-        return lambda value: normal_path(value) is not None
+        return lambda path: path is not None
     exact = frozenset(folders)
     below = tuple(f"{folder}/" for folder in folders)
-
-    def under(value: Any) -> bool:
-        path = normal_path(value)
-        return path is not None and (path.startswith(below) or path in exact)
-
-    return under
+    return lambda path: path is not None and (path.startswith(below) or path in exact)
 
 
-def _like_test(fits: ValueTest, *, allows: bool) -> ValueTest:
-    """Return the test of a glob on text; a path with ``..`` must neither pass nor evade it."""
+def _like_test(globs: Sequence[str], *, allows: bool) -> ValueTest:
+    """Return the test of globs on text; a path or URL with ``..`` must neither pass nor evade it.
+
+    A reading is in the common form of URLs, so it is compared with that form of the globs, too.
+    """
+    written, common = glob_test(globs), glob_test([*globs, *map(resolve_dots, globs)])
     if allows:
-        return lambda value: fits(value) and not _DOTTED(value)
+        return lambda value: written(value) and all(common(each) and not _DOTTED(each) for each in readings(value))
 
     def like(value: Any) -> bool:
-        return fits(value) or ((path := normal_path(value)) is not None and fits(path))
+        found = readings(value) if type(value) is str else ()
+        return any(common(each) or common(normal_path(each)) for each in found)
 
     return like
 

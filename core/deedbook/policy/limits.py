@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from deedbook.contract import PATHS, Limits, Object
+from deedbook.contract.urls import readings
 from deedbook.format.paths import fold_path
 
 from .conditions import ABSENT, ValueTest, as_list, glob_test, lookup, normal_path, too_large
@@ -145,10 +146,18 @@ def path_violation(limits: Iterable[BranchLimits], bound: LimitedAbility, args: 
             continue
         rules = FileRules((each,))
         for path in paths:
-            normal = "" if path == "" else normal_path(path)
-            why = "is no plain path below the root" if normal is None else rules.refusal(access, normal)
-            if why is not None:
+            if why := _path_refusal(rules, access, path):
                 return each.why, f"{str(path)[:200]!r} {why}"
+    return None
+
+
+def _path_refusal(rules: "FileRules", access: "Access", path: Any) -> str | None:
+    """Return why *path*, in any of its readings, may not be accessed."""
+    for each in readings(path) if type(path) is str else (path,):
+        normal = "" if each == "" else normal_path(each)
+        why = "is no plain path below the root" if normal is None else rules.refusal(access, normal)
+        if why is not None:
+            return why
     return None
 
 

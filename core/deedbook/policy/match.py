@@ -34,6 +34,7 @@ from .conditions import (
     lookup,
     normal_path,
     one_or_more,
+    path_test,
     split_argument,
     too_large,
 )
@@ -174,7 +175,8 @@ def _tests(body: Object, paths: Iterable[str], *, allows: bool) -> Iterator[Test
     if "roles" in body:
         yield _role_test(frozenset(as_list(body["roles"])))
     if "paths" in body:
-        yield _path_test(glob_test(as_list(body["paths"])), tuple(map(lookup, paths)), all if allows else any)
+        fits = path_test(glob_test(as_list(body["paths"])), allows=allows)
+        yield _path_test(fits, tuple(map(lookup, paths)), all if allows else any)
     for pointer, condition in body.get("args", {}).items():
         yield _argument_test(pointer, condition, allows=allows)
 
@@ -190,7 +192,7 @@ def _role_test(roles: frozenset[str]) -> Test:
 def _path_test(fits: ValueTest, lookups: Sequence[Lookup], enough: Callable[[Iterable[bool]], bool]) -> Test:
     def test(call: Call) -> bool:
         found = [path for find in lookups for path in _paths_in(find(call.args))]
-        return bool(found) and enough(fits(normal_path(path)) for path in found)
+        return bool(found) and enough(fits(path) for path in found)
 
     return test
 

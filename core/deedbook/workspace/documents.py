@@ -13,6 +13,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -34,6 +35,7 @@ except ImportError:  # no libyaml for this interpreter; the pure parser gives th
     CParser = None
 
 from deedbook.contract import Json
+from deedbook.contract.hidden import find_hidden, unseen
 from deedbook.contract.pointers import find_value, join_pointer
 from deedbook.format.canonical import MAX_INTEGER, encode
 from deedbook.format.errors import DomainError, IntakeError, SourceError, fault, raise_all
@@ -43,6 +45,8 @@ from .sources import MAX_BYTES, read
 
 MAX_DEPTH: Final = 16
 MAX_NODES: Final = 5_000
+_MOST_HIDDEN: Final = 20
+"""How many hidden characters of one file are reported."""
 
 _FENCE: Final = "---"
 _NODES: Final = (ScalarEvent, MappingStartEvent, SequenceStartEvent, AliasEvent)
@@ -141,7 +145,7 @@ class Document:
 
 def parse_yaml(raw: bytes, path: str) -> Document:
     """Return the document in *raw*; *path* is for messages. Raises `SourceError` with every fault."""
-    text = _text(raw, path)
+    text = read_text(raw, path)
     builder = _Builder(path, text)
     values = builder.documents()
     if not values:
@@ -160,7 +164,7 @@ def parse_front_matter(raw: bytes, path: str, limit: int = MAX_BYTES) -> tuple[D
     The front matter is YAML between a first line ``---`` and the next line ``---``. The whole file has at most *limit*
     bytes. Raises `SourceError`.
     """
-    text = _text(raw, path, limit)
+    text = read_text(raw, path, limit)
     digest = hashlib.sha256(raw).hexdigest()
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip() != _FENCE:
@@ -341,7 +345,8 @@ def _locate_node(
 # --- text and faults --------------------------------------------------------------------------------------------------
 
 
-def _text(raw: bytes, path: str, limit: int = MAX_BYTES) -> str:
+def read_text(raw: bytes, path: str, limit: int = MAX_BYTES) -> str:
+    """Return a file's text; raises `SourceError` for bytes that are not UTF-8, and for characters that hide."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -352,6 +357,8 @@ def _text(raw: bytes, path: str, limit: int = MAX_BYTES) -> str:
     odd = _UNPRINTABLE.search(text)
     if odd:
         raise SourceError(_invalid(_odd(odd[0]), path, _end(text[: odd.start()])))
+    hidden = islice(find_hidden(text), _MOST_HIDDEN)
+    raise_all(SourceError, [_invalid(unseen(each), path, Position(each.line, each.column)) for each in hidden])
     return text
 
 

@@ -13,12 +13,13 @@ from typing import Any, Final, cast
 from deedbook.contract import Failed
 from deedbook.contract.pointers import join_pointer
 from deedbook.format import canonical
-from deedbook.format.errors import DeedbookError
+from deedbook.format.errors import DeedbookError, SourceError
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
 
 from .agent_state import AgentState
 from .declarations import CardSource, Origin, RoleSource, Source
+from .documents import read_text
 from .sources import CARD, MAX_BYTES
 from .trees import SourceReader, SourceTree
 
@@ -79,6 +80,8 @@ class Personas:
             beside, budget = AgentState(self._reader, tree, folder), {**_BUDGET, **said.get("budget", {})}
             beside.check(document, said["state"], budget)
             persona = f"{folder}/{PERSONA}" if beside.has_file(PERSONA) else None
+            if persona:
+                self._check_text(tree, persona)
             self.cards[name] = CardSource(
                 id=name,
                 place=origin.line(),
@@ -93,6 +96,13 @@ class Personas:
                 persona=persona,
                 digest=self._reader.digest(tree, persona) if persona else None,
             )
+
+    def _check_text(self, tree: SourceTree, path: str) -> None:
+        raw = self._reader.read_bytes(tree, path)
+        try:
+            read_text(raw or b"", tree.display(path))
+        except SourceError as problem:
+            self._reader.faults.extend(problem.errors)
 
     def _claim_name(self, name: str, origin: Origin, path: str) -> bool:
         first: Source | None = self.roles.get(name) or self.cards.get(name)
@@ -121,4 +131,7 @@ def read_persona(root: Folder, catalogue: Catalogue, name: str, card: Mapping[st
         raise Failed("BINDING_INVALID", f"the persona of agent {name!r} cannot be read: {problem}") from None
     if canonical.digest(raw) != card["digest"]:
         raise Failed("CHARTER_CHANGED", f"the persona of agent {name!r} changed since the start; start again")
-    return raw.decode()
+    try:
+        return read_text(raw, card["persona"])
+    except SourceError as problem:
+        raise Failed("SOURCE_INVALID", str(problem)) from None

@@ -123,6 +123,38 @@ def test_failure_is_recorded_and_raised_again(shop):
     assert error["message"].endswith("ZeroDivisionError: a7")
 
 
+@dataclass
+class Page:
+    """A result of a tool that is no JSON itself."""
+
+    lines: list
+
+
+def bomb(kind, levels=9, width=10):
+    """Return few objects that unfold into ten thousand million values."""
+    made = kind(["lol"] * width)
+    for _ in range(levels):
+        made = kind([made] * width)
+    return made
+
+
+@pytest.mark.parametrize("make", [lambda: {"a": bomb(list)}, lambda: bomb(tuple), lambda: [Page(bomb(list))] * 2])
+def test_shared_objects_in_a_result_are_not_unfolded(shop, make):
+    governed = shop()
+    value = make()
+    assert governed.call("look", {}, lambda _: value) is value
+    (result,) = [payload["result"] for kind, payload in events(governed) if kind == "tool.result"]
+    assert "more than 100000 nodes" in result["refused"]
+    assert len(json.dumps(result)) < 10_000
+
+
+def test_shared_objects_in_arguments_are_refused_before_the_tool_runs(shop):
+    governed = shop()
+    with pytest.raises(CallDenied, match="more than 100000 nodes"):
+        governed.call("look", {"names": bomb(list)}, pytest.fail)
+    assert types(governed) == ["tool.denied"]
+
+
 @pytest.mark.parametrize(
     ("answer", "expected", "code"),
     [("allow", ["tool.call", "tool.result"], ""), ("ask", ["tool.denied"], "NEEDS_HUMAN"),

@@ -21,10 +21,13 @@ from deedbook.format.errors import BindingError, LedgerError
 from deedbook.format.files import Folder
 from deedbook_approvals.answering import answer
 from deedbook_operate.freezing import open_freezer
+from deedbook_operate.notifying import delivery
 from deedbook_operate.notifying.delivery import Command, DeliveryError, Email, Webhook, build_targets
+from deedbook_operate.notifying.messages import Message
 from deedbook_operate.notifying.outbox import Outbox
 from deedbook_operate.notifying.runner import Runner
 
+SHORT = Message("a", "short", "short", {})
 WAIT = 20
 """How many seconds a test waits for an event; then it fails."""
 
@@ -254,6 +257,72 @@ def test_failing_command_is_reported(asking, run, why):
     failures = []
     assert run_once(asking, {"pager": Command(tuple(run))}, failures) == {"pager": -1}
     assert why in failures[-1][1]
+
+
+class Raw(socketserver.ThreadingTCPServer):
+    """A webhook that answers each request with *parts*, one after the other, until the client has gone."""
+
+    def __init__(self, parts):
+        super().__init__(("127.0.0.1", 0), RawHandler)
+        self.parts, self.asked, self.gone = parts, [], threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/very-secret"
+
+
+class RawHandler(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.server.asked.append(self.request.recv(65536))
+        try:
+            for part in self.server.parts():
+                self.request.sendall(part)
+        except OSError:
+            self.server.gone.set()
+
+
+def endless_body():
+    yield b"HTTP/1.1 200 OK\r\n\r\n"
+    while True:
+        yield b"x" * 65536
+
+
+def endless_headers():
+    yield b"HTTP/1.1 200 OK\r\n"
+    while True:
+        yield b"x-a: " + b"y" * 60_000 + b"\r\n"
+
+
+def endless_news():
+    while True:
+        yield b"HTTP/1.1 103 Early Hints\r\n\r\n"
+
+
+def test_webhook_is_read_no_further_than_its_status():
+    with serve(Raw(endless_body)) as raw:
+        Webhook(raw.url).deliver(SHORT)
+        assert raw.gone.wait(WAIT)
+
+
+@pytest.mark.parametrize(("answer", "why"), [(endless_headers, "cannot be reached"), (endless_news, "within 0.5 s")])
+def test_webhook_that_never_comes_to_its_status_is_a_failure(monkeypatch, answer, why):
+    monkeypatch.setattr(delivery, "SECONDS", 0.5)
+    with serve(Raw(answer)) as raw:
+        with pytest.raises(DeliveryError, match=why):
+            Webhook(raw.url).deliver(SHORT)
+        assert raw.gone.wait(WAIT)
+
+
+def test_redirect_of_a_webhook_is_a_failure_and_not_followed():
+    with serve(Raw(lambda: [b"HTTP/1.1 307 Away\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n"])) as raw:
+        with pytest.raises(DeliveryError, match="status 307"):
+            Webhook(raw.url).deliver(SHORT)
+        assert len(raw.asked) == 1
+
+
+def test_webhook_takes_no_proxy_from_the_environment(monkeypatch, chat):
+    with serve(Raw(lambda: [b"HTTP/1.1 200 OK\r\n\r\n"])) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        Webhook(chat.url).deliver(SHORT)
+        assert (proxy.asked, chat.texts()) == ([], ["short"])
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

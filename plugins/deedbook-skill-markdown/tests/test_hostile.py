@@ -33,7 +33,7 @@ WRONG = {
     "trigger dot": ("name: a\ndescription: d\ntriggers: ['.']", "would fit anything"),
     "trigger number": ("name: a\ndescription: d\ntriggers: [1]", "1 is not a text"),
     "trigger with a newline": ('name: a\ndescription: d\ntriggers: ["a\\nb"]', "printable"),
-    "trigger with an escape": ('name: a\ndescription: d\ntriggers: ["\\e[2Ja"]', "printable"),
+    "trigger with an escape": ('name: a\ndescription: d\ntriggers: ["\\e[2Ja"]', "the character U+001B (ESCAPE)"),
     "trigger too long": (f"name: a\ndescription: d\ntriggers: [{'a' * 101}]", "printable"),
     "triggers as a text": ("name: a\ndescription: d\ntriggers: hello", "4: triggers: a list"),
     "triggers null": ("name: a\ndescription: d\ntriggers:", "4: triggers: a list"),

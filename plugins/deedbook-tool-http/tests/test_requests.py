@@ -39,7 +39,7 @@ ODD = [
     "a&b",
     "a b",
     "ü",
-    "%2e%2e",
+    "%2f",
     "a;b",
     "@evil.example",
     "//evil.example",
@@ -252,3 +252,11 @@ IN_ = {
         "more": {"type": "string"},
     },
 }
+
+
+@pytest.mark.parametrize(
+    "text", ["%2e%2e", "%2E.", ".%2e", "..%2f..", "a%2f..%2fb", "a\\..\\b", "%252e%252e", "%c0%ae%c0%ae"]
+)
+def test_segment_that_a_server_would_read_as_dots_is_refused(operation, fails, server, text):
+    operation("/a/{text}/b")
+    assert (fails(text=text).code, server.requests) == ("ARGUMENT_REFUSED", [])

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from deedbook.format.errors import DeedbookError
 from deedbook.format.schema import foreign
-from deedbook_tool_mcp.listings import convert_tool, find_collisions, name_problem, result_schema, summary
+from deedbook_tool_mcp.listings import (
+    UnsupportedTool,
+    convert_tool,
+    find_collisions,
+    name_problem,
+    result_schema,
+    summary,
+)
 
 OBJECT = {"type": "object"}
 OLD = "http://json-schema.org/draft-07/schema#"
@@ -215,3 +222,22 @@ def test_summary_is_one_line_of_what_the_tool_says():
     assert summary("git", {"name": "x", "title": "The X"}) == "The X"
     assert summary("git", {"name": "x"}) == "the tool x of the MCP server git"
     assert len(summary("git", tool(description="y" * 5000))) == 1024
+
+
+@pytest.mark.parametrize(
+    ("listed", "place"),
+    [
+        ({"description": "Reads.\U000e0069\U000e0067"}, "/description"),
+        ({"title": "a\u202eb"}, "/title"),
+        (
+            {"inputSchema": {"type": "object", "properties": {"x": {"description": "a\u200bb"}}}},
+            "/inputSchema/properties/x",
+        ),
+        ({"annotations": {"title": "a\x1b[8mb"}}, "/annotations/title"),
+    ],
+)
+def test_tool_with_a_hidden_character_is_not_offered(listed, place):
+    with pytest.raises(UnsupportedTool) as refused:
+        convert_tool({"name": "x", "inputSchema": {"type": "object"}, **listed})
+    assert refused.value.why.startswith(place)
+    assert "which a person does not see and a model reads" in refused.value.why

@@ -8,6 +8,7 @@ import attrs
 
 from deedbook import Failed, Json, Object, Run, Skill
 from deedbook.contract import TokenCount
+from deedbook.contract.hidden import show_hidden_json
 
 from .images import find_images
 from .prompt_budget import PROMPT_TOO_LONG, SHORTENED, LeftOut, find_removed, leave_out, measure
@@ -257,4 +258,4 @@ def _list_tools(tools: Sequence[Object]) -> list[dict[str, Any]]:
 
 
 def _compact(value: Json | Object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return show_hidden_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -20,6 +20,7 @@ from deedbook.policy.conditions import (
     impossible,
     lookup,
     normal_path,
+    path_test,
     too_large,
 )
 
@@ -42,7 +43,8 @@ class PersonaRow:
         folders = [path for path in writes if "*" not in path]
         globs = [path for path in writes if "*" in path]
         (is_under,) = condition_tests({"under": folders}, allows=True)
-        return cls(name, tuple(writes), place or f"personas: {name}", is_under, glob_test(globs))
+        fits = path_test(glob_test(globs), allows=True)
+        return cls(name, tuple(writes), place or f"personas: {name}", is_under, fits)
 
     @property
     def description(self) -> str:
@@ -68,7 +70,7 @@ class PersonaRow:
         return self._is_under(start.rpartition("/")[0] if star else wanted)
 
     def _allows(self, path: Any) -> bool:
-        return self._is_under(path) or self._fits(normal_path(path))
+        return self._is_under(path) or self._fits(path)
 
 
 class PersonaTable:

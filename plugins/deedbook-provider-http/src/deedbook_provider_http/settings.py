@@ -1,7 +1,9 @@
 """What stands under ``with:`` of a model in a profile, as far as providers over HTTP agree on it."""
 
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -73,7 +75,21 @@ class Settings:
         if taken:
             why = f"headers: {', '.join(taken)} cannot be set; the provider sets it (a key goes to key:)"
             raise Failed("BINDING_INVALID", why)
+        secrets = [made.key, *(each["secret"] for each in made.headers.values() if isinstance(each, Mapping))]
+        if any(secrets) and not _is_private(made.base_url):
+            why = f"base_url: {made.base_url} would send {', '.join(filter(None, secrets))} unencrypted; write https://"
+            raise Failed("BINDING_INVALID", f"{why}, http:// is for this machine (127.0.0.1, [::1], localhost)")
         return made
+
+
+def _is_private(address: str) -> bool:
+    """Return whether nobody else can read what is sent to *address*: it is encrypted, or stays on this machine."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    try:
+        return parts.scheme == "https" or host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def settings_schema(

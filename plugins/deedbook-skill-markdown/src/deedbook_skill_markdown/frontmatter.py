@@ -8,6 +8,7 @@ after the front matter has at most 512 KiB.
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -24,6 +25,7 @@ from ruamel.yaml.events import (
 )
 
 from deedbook import Failed, Json
+from deedbook.contract.hidden import find_hidden, unseen
 
 MAX_BYTES: Final = 64 * 1024
 """How long the front matter may be, in bytes."""
@@ -94,6 +96,8 @@ def _text(raw: bytes, path: str) -> str:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as problem:
         raise failure(path, raw.count(b"\n", 0, problem.start) + 1, "not UTF-8 text") from None
+    if (found := next(find_hidden(text), None)) and found.char != "\ufeff":
+        raise failure(path, (found.line, found.column), unseen(found))
     if odd := _UNCLEAR.search(text):
         raise failure(path, text.count("\n", 0, odd.start()) + 1, _named(odd[0]))
     return text
@@ -185,6 +189,7 @@ def _odd(value: object) -> Iterator[str]:
     elif isinstance(value, str):
         if any("\ud800" <= character <= "\udfff" for character in value):
             yield "a lone surrogate; write the character itself"
+        yield from map(unseen, islice(find_hidden(value), 1))
     elif isinstance(value, int | float):
         if not math.isfinite(value) or abs(value) >= _EXACT:
             yield f"{str(value)[:40]} is beyond what JSON carries exactly; quote it"

@@ -31,6 +31,9 @@ WAIT: Final = 20.0
 DIRECTIVE: Final = {
     "intent": "greet", "constraints": [], "needs_advisor": False, "needs_scaffolder": False, "schema_version": "v1",
 }  # fmt: skip
+_ELSEWHERE: Final = ("api.example", "10.0.0.1", "127.0.0.1.evil.example", "localhost.evil.example", "[2001:db8::1]",
+                     "127.0.0.1\\.evil.example")  # fmt: skip
+_SECRETS: Final[tuple[dict[str, Any], ...]] = ({}, {"key": None, "headers": {"x-key": {"secret": "main"}}})
 
 
 def is_installed(module: str) -> bool:
@@ -129,6 +132,27 @@ class HostedProviderContract(BadAnswerContract):
         return {**plain, "schema_version": "v2", **more}
 
     with_schema = Example({"messages": [{"role": "user", "content": "Lead."}], "response_schema": "lead_directive_v1"})
+
+    # --- where a key goes ---------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("host", _ELSEWHERE)
+    @pytest.mark.parametrize("secret", _SECRETS, ids=["key", "header"])
+    def test_refuses_to_send_a_secret_unencrypted_to_another_machine(
+        self, provider: Callable[..., Any], host: str, secret: dict[str, Any]
+    ) -> None:
+        """A key over ``http:`` is for this machine only."""
+        with pytest.raises(Failed, match="would send main unencrypted; write https://"):
+            provider(base_url=f"http://{host}/v1", **secret)
+
+    @pytest.mark.parametrize(
+        "address", ["http://127.0.0.1:9", "http://[::1]:9", "http://localhost:9", "https://api.example"]
+    )
+    def test_takes_a_key_for_this_machine_or_an_encrypted_connection(
+        self, provider: Callable[..., Any], address: str
+    ) -> None:
+        """The rule refuses nothing else, and nothing without a secret."""
+        provider(base_url=address)
+        provider(base_url="http://api.example", key=None)
 
     # --- requests and answers -----------------------------------------------------------------------------------------
 

@@ -13,7 +13,14 @@ from typing import Final
 import deedbook
 from deedbook.plugins.plugins import Offer
 
-_PUBLIC_MODULES: Final = ("deedbook", "deedbook.contract", "deedbook.contract.facts", "deedbook.contract.pointers")
+_PUBLIC_MODULES: Final = (
+    "deedbook",
+    "deedbook.contract",
+    "deedbook.contract.facts",
+    "deedbook.contract.hidden",
+    "deedbook.contract.pointers",
+    "deedbook.contract.urls",
+)
 """The modules of the kernel that plugins may import: the contract, and nothing else is promised."""
 
 HEAVY: Final = frozenset(

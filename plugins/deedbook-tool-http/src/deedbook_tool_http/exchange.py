@@ -106,14 +106,17 @@ async def _follow_redirects(request: Request, limits: Limits, context: ssl.SSLCo
 
 
 def _same_place(request: Request, target: str, location: str) -> str:
-    """Return path and query of a redirect, which has to stay where it was."""
+    r"""Return path and query of a redirect, which has to stay where it was.
+
+    A location with ``\`` is refused: most clients read it as ``/``, so that it may be meant to lead elsewhere.
+    """
     here = f"{request.scheme}://{request.place.authority(request.scheme)}"
     try:
         parts = urlsplit(urljoin(f"{here}{target}", location))
         there = parse_site(parts.netloc, parts.scheme) if parts.scheme in ("http", "https") else None
     except ValueError:
         there = None
-    if there is None or parts.scheme != request.scheme or there != request.place:
+    if "\\" in location or there is None or parts.scheme != request.scheme or there != request.place:
         raise Failed("HTTP_REFUSED", f"{request.place.url_host} redirects to another place, which is not followed")
     return f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
 

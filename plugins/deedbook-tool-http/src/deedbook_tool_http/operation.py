@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from deedbook.contract import Failed, Json, Object, Secret
 from deedbook.contract.pointers import escape
+from deedbook.contract.urls import readings
 from deedbook_tool_standard.templates import Placeholder, Template, misfits, parse, text_of
 
 from .hosts import Site, parse_site
@@ -65,9 +66,14 @@ class Address:
 
 def _segment(placeholder: Placeholder, text: str) -> str:
     """Return one value as one segment; what would lead up or away is refused, also behind a server's decoding."""
-    if not text or any(step in _DOTS for step in re.split(r"[/\\]", text)):
+    if not text or _leads_away(text):
         raise Failed("ARGUMENT_REFUSED", f"{placeholder.written}: {text[:40]!r} is no segment of a path")
     return quote(text, safe="")
+
+
+def _leads_away(text: str) -> bool:
+    """Return whether *text* has a dot segment in any reading: servers and what is behind them may decode again."""
+    return any(step in _DOTS for each in readings(text) for step in re.split(r"[/\\]", each))
 
 
 def _encode_segment(placeholder: Placeholder, value: Json) -> str:
@@ -75,7 +81,7 @@ def _encode_segment(placeholder: Placeholder, value: Json) -> str:
 
 
 def _check_segment(template: Template, segment: str) -> str:
-    if template.placeholders and segment in _DOTS:
+    if template.placeholders and _leads_away(segment):
         raise Failed("ARGUMENT_REFUSED", f"{template.placeholders[0].written}: {segment!r} is no segment of a path")
     return segment
 
@@ -103,7 +109,7 @@ def parse_address(url: str) -> Address:
         else:
             segments[-1].append(part)
     made = [Template(tuple(parts)) for parts in segments[1:]]
-    if any(template.parts and template.parts[0] in _DOTS for template in made):
+    if any(isinstance(part, str) and _leads_away(part) for template in made for part in template.parts[:1]):
         raise ValueError("the path holds . or .. as a segment; write out where it leads")
     return Address(scheme, parse_site(authority, scheme), tuple(made))
 

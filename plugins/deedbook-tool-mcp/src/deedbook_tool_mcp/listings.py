@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Object
+from deedbook.contract.hidden import hidden_in
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError
 from deedbook.format.lint import DIALECT, FORMATS, KEYWORDS
@@ -50,6 +51,8 @@ class ToolSchemas:
 def convert_tool(tool: Mapping[str, Any]) -> ToolSchemas:
     """Return the schemas of a listed *tool*; raises `DeedbookError` with the reason if it cannot be an ability."""
     canonical.admit(dict(tool))
+    if (found := next(hidden_in(dict(tool)), None)) is not None:
+        raise UnsupportedTool(f"{found[0]} holds {found[1]}, which a person does not see and a model reads")
     execution = tool.get("execution")
     if isinstance(execution, Mapping) and execution.get("taskSupport") == "required":
         raise UnsupportedTool(

@@ -185,6 +185,11 @@ class Sandbox:
         )
         return self._result(report, seconds)
 
+    def command_line(self, args: Object, /) -> tuple[list[str], str]:
+        """Return the program with its arguments, as paths below the folder that becomes ``/workspace``."""
+        argv = self._command.fill(args)
+        return [each.removeprefix("/workspace/") for each in argv], self._folders["code"].fill(args) or ""
+
     def _request(self, argv: Sequence[str], args: Object, seconds: float) -> bytes:
         """Return what the launcher reads: the program, its environment, its time, the outputs, the files, its input."""
         files, contents = self._files(args)

@@ -128,6 +128,10 @@ class Process:
         name = "stdout" if self._output == "text" else "lines"
         return {"status": ran.status, name: made, "stderr": diagnostic(err)}
 
+    def command_line(self, args: Object, /) -> tuple[list[str], str]:
+        """Return the program with its arguments, and its folder."""
+        return self._command.fill(args), self._cwd.fill(args) or ""
+
     def _input(self, args: Object) -> bytes:
         value: Any = self._stdin.value(args) if self._stdin else None
         if value is None:

@@ -305,6 +305,7 @@ def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[
     yield "state", f"{state}: the charter has changed since; {_CALL_AGAIN}" if state == STALE else state
     yield "will call", f"{of('kind')} {of('name')}"
     yield from (("with" if not n else "", line) for n, line in enumerate(_argument_lines(request["args"])))
+    yield from _program_lines(request.get("program"))
     yield "effects", of("effects") + (f", tagged {plain(', '.join(request['tags']))}" if request["tags"] else "")
     behalf = f" on behalf of {who['on_behalf_of']}" if who["on_behalf_of"] else ""
     yield "asked by", plain(f"{who['id']}{behalf}, via {who['via']}{_roles(who)}")
@@ -321,6 +322,17 @@ def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[
     if answer:
         note = f": {answer['note']}" if answer["note"] else ""
         yield "answered", plain(f"{answer['answer']} by {answer['approver']} at {answer['at']}{note}")
+
+
+def _program_lines(program: Any) -> "Iterator[tuple[str, str]]":
+    """Yield the files that the program is started with; a changed one stops the call."""
+    from deedbook.format.terminal import plain
+
+    if program is None:
+        return
+    yield from (("file", f"{plain(path)} {digest}") for path, digest in program["files"].items())
+    if program["unpinned"]:
+        yield "not pinned", f"{plain(', '.join(program['unpinned']))}: what runs may be changed after you approve"
 
 
 def _roles(who: "Object") -> str:

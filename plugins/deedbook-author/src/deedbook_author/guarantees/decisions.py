@@ -80,6 +80,9 @@ def _spell(path: str) -> Iterator[str]:
     """Yield other spellings of a relative path."""
     yield f"./{path}"
     yield f"guarantees/../{path}"
+    yield f"guarantees/%2e%2E/{path}"
+    yield f"guarantees%2F..%2f{path}"
+    yield f"guarantees\\..\\{path}"
     yield path.replace("/", "//")
     folder, name = posixpath.split(path)
     yield posixpath.join(folder, "x", "..", name)

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self
 import attrs
 
 from deedbook import Object
+from deedbook.contract.hidden import show_hidden_json
 
 AGENT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """The form of an agent's name, which is also that of its inbox."""
@@ -138,4 +139,4 @@ class _Conversation:
 
 
 def _compact(value: Mapping[str, Any] | Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return show_hidden_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -4,6 +4,7 @@ import json
 from typing import Any, Final
 
 from deedbook import Object
+from deedbook.contract.hidden import show_hidden_json
 from deedbook_flow_workflow.definition import FINDINGS, Phase
 
 _ANSWER: Final = "The output of the report is one JSON object, and nothing else"
@@ -31,4 +32,4 @@ def build_prompt(phase: Phase, request: str, given: Object | None, earlier: Obje
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return show_hidden_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
