@@ -144,13 +144,13 @@ def test_shared_objects_in_a_result_are_not_unfolded(shop, make):
     value = make()
     assert governed.call("look", {}, lambda _: value) is value
     (result,) = [payload["result"] for kind, payload in events(governed) if kind == "tool.result"]
-    assert "more than 100000 nodes" in result["refused"]
+    assert "more than 100000 values" in result["refused"]
     assert len(json.dumps(result)) < 10_000
 
 
 def test_shared_objects_in_arguments_are_refused_before_the_tool_runs(shop):
     governed = shop()
-    with pytest.raises(CallDenied, match="more than 100000 nodes"):
+    with pytest.raises(CallDenied, match="more than 100000 values"):
         governed.call("look", {"names": bomb(list)}, pytest.fail)
     assert types(governed) == ["tool.denied"]
 

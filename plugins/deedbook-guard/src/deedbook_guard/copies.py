@@ -60,6 +60,10 @@ class Copy(NamedTuple):
     shared: bool
 
 
+class TooLargeError(IntakeError):
+    """A value has too many parts: one object can stand in many places, so that its text would be huge."""
+
+
 class ActsLaterError(Exception):
     """A result acts after the tool returned, so no outcome can be recorded now; the message says what it is."""
 
@@ -93,11 +97,14 @@ def _run(copier: "_Copier", value: Any) -> tuple[Any, Any]:
         _refuse(f"it cannot be read: {describe(problem)}")
 
 
-def as_text(value: Any) -> dict[str, Any]:
-    """Return the JSON form of an object that has none of its own; a long text is shortened, with its SHA-256."""
+def as_text(value: Any, *, whole: bool = True) -> dict[str, Any]:
+    """Return the JSON form of an object that has none of its own; a long text is shortened, with its SHA-256.
+
+    Without *whole* it has no text: that of a `TooLargeError` would take all memory.
+    """
     kind = type(value)
     try:
-        text = _SHORT.repr(value) if kind in _CONTAINERS else repr(value)
+        text = "" if not whole else _SHORT.repr(value) if kind in _CONTAINERS else repr(value)
     except Exception:  # noqa: BLE001 - the type is recorded all the same
         text = ""
     made = {"type": f"{kind.__module__}.{kind.__qualname__}", "text": recordable(text, _MAX_TEXT)}
@@ -151,7 +158,7 @@ class _Copier:
     def _count(self, items: list[Any]) -> None:
         self._left -= len(items)
         if self._left < 0:
-            _refuse(f"more than {canonical.MAX_NODES} values")
+            raise TooLargeError(fault("INTAKE_REFUSED", f"more than {canonical.MAX_NODES} values"))
 
     def _copy_key(self, key: Any) -> tuple[str, Any]:
         """Return the text of a key that is no plain text, and the key to use."""

@@ -5,7 +5,7 @@ from typing import Any
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, recordable
 
-from .copies import as_text, json_form
+from .copies import TooLargeError, as_text, json_form
 
 
 def as_json(value: Any) -> Any:
@@ -19,8 +19,8 @@ def as_json(value: Any) -> Any:
     """
     try:
         return json_form(value)
-    except DeedbookError:
-        return as_text(value)
+    except DeedbookError as problem:
+        return as_text(value, whole=not isinstance(problem, TooLargeError))
 
 
 def recorded_result(value: Any, *, is_final: bool = False) -> Any:
@@ -32,5 +32,6 @@ def recorded_result(value: Any, *, is_final: bool = False) -> Any:
         made = json_form(value, is_final=is_final)
         canonical.admit(made)
     except DeedbookError as problem:
-        return {**as_text(value), "refused": recordable(problem.error.message)}
+        text = as_text(value, whole=not isinstance(problem, TooLargeError))
+        return {**text, "refused": recordable(problem.error.message)}
     return made
