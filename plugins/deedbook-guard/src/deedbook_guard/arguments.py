@@ -176,7 +176,11 @@ def _leaf(value: Any, depth: int) -> Any:
         return _form(value.root, depth - 1)
     made = as_json(value, depth)
     pydantic: Any = sys.modules.get("pydantic_core")
-    if not (isinstance(made, dict) and made.keys() == {"type", "text"}) or pydantic is None or hasattr(value, "__next__"):
+    if (
+        not (isinstance(made, dict) and made.keys() == {"type", "text"})
+        or pydantic is None
+        or hasattr(value, "__next__")
+    ):
         return made
     try:
         return as_json(pydantic.to_jsonable_python(value), depth - 1)
