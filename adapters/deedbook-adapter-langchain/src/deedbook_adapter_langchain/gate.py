@@ -1,4 +1,4 @@
-"""Decides about the runs of one tool of LangChain, with the arguments that the framework validated, and records them."""
+"""Decides about the runs of one tool of LangChain, with the arguments that the framework validated."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -133,7 +133,7 @@ class ToolGate:
     ) -> dict[str, Any]:
         try:
             parsed = self.parse({**merge_rewritten(permit, own, form, self._names), **added})
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - each tool may have validators of its own
             raise refuse_use(permit, f"the tool does not accept what a hook made of its arguments: {problem}") from None
         final = {name: each for name, each in parsed.items() if name not in added}
         if not is_judged(permit, argument_form(final, self._names)):
@@ -156,7 +156,7 @@ class ToolGate:
         return True
 
     def _has_artifact(self, value: Any) -> bool:
-        pair = isinstance(value, tuple) and len(value) == 2  # noqa: PLR2004 - the content and the artifact
+        pair = isinstance(value, tuple) and len(value) == 2
         return pair and self._tool.response_format == "content_and_artifact"
 
     def _recorded(self, value: Any) -> Any:
@@ -168,7 +168,7 @@ class ToolGate:
         return {"goto": value.goto, "update": value.update} if isinstance(value, Command) else value
 
     def _visible(self, value: Any, seen: Any) -> Any:
-        """Return the result as the model may see it; *seen* is another object than `_recorded` if a hook narrowed it."""
+        """Return the result as the model may see it; *seen* differs from what is recorded if a hook narrowed it."""
         recorded = self._recorded(value)
         if seen is recorded or seen == recorded:
             return value

@@ -1,4 +1,4 @@
-"""Tools of LangChain that ask a gate when they run: with the arguments that they get, after the framework's validation."""
+"""Tools of LangChain that ask a gate when they run, about the arguments that they get."""
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -13,7 +13,7 @@ _FRAMEWORK: Final = (BaseTool, StructuredTool, Tool)
 
 
 def governed_tool(tool: BaseTool, gate: ToolGate) -> BaseTool:
-    """Return *tool* as an object of a subclass that asks *gate*; it shares the state of *tool*, which does not change."""
+    """Return *tool* as an object of a subclass that asks *gate*; both share their state."""
     made: BaseTool = object.__new__(_governed_class(type(tool)))
     object.__setattr__(made, "__dict__", tool.__dict__)
     for name in _SLOTS:
@@ -24,11 +24,11 @@ def governed_tool(tool: BaseTool, gate: ToolGate) -> BaseTool:
 
 @lru_cache(maxsize=1024)
 def _governed_class(base: Any) -> Any:
-    """Return a subclass that asks the gate in `_run` and `_arun`, and before a way to run that *base* has of its own."""
+    """Return a subclass that asks the gate in `_run` and `_arun`, and before each way to run that *base* has itself."""
     names = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
-    methods: dict[str, Any] = {"_run": _governed_run(base._run)}
-    if base._arun is not BaseTool._arun:  # that one calls `_run`
-        methods["_arun"] = _governed_arun(base._arun)
+    methods: dict[str, Any] = {"_run": _governed_run(base._run)}  # noqa: SLF001 - the methods in which each tool ends
+    if base._arun is not BaseTool._arun:  # noqa: SLF001 - that one calls `_run`
+        methods["_arun"] = _governed_arun(base._arun)  # noqa: SLF001 - as above
     for name in ("invoke", "run"):
         if _is_own(base, name):
             methods[name] = _governed_entry(getattr(base, name))

@@ -1,4 +1,4 @@
-"""The arguments of function tools of the OpenAI Agents SDK: as the SDK validates them, and how to give them to a tool."""
+"""The arguments of function tools of the OpenAI Agents SDK, as the SDK validates them."""
 
 import json
 from collections.abc import Mapping
@@ -39,13 +39,13 @@ class OpaqueArguments:
         """Return the arguments of a call; raises what the validation of the SDK raises."""
         return Prepared(args, args)
 
-    def hand_over(self, permit: Permit, prepared: Prepared, context: Any) -> str:  # noqa: ARG002 - for other tools
+    def hand_over(self, permit: Permit, prepared: Prepared, context: Any) -> str:
         """Return the JSON to invoke the tool with, after *context* got what else is needed. Raises `CallDenied`."""
         return json.dumps(judged_args(permit))
 
 
 class AgentArguments(OpaqueArguments):
-    """The arguments of an agent that is a tool: the SDK validates them, and builds the agent's input from the result."""
+    """The arguments of an agent that is a tool: the SDK makes the agent's input from what it validated."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
@@ -56,12 +56,12 @@ class AgentArguments(OpaqueArguments):
         form: dict[str, Any] = argument_form({"value": value})["value"]
         return Prepared(form, form)
 
-    def hand_over(self, permit: Permit, prepared: Prepared, context: Any) -> str:  # noqa: ARG002 - as above
+    def hand_over(self, permit: Permit, prepared: Prepared, context: Any) -> str:
         """Return the JSON; the SDK must read it as what was judged."""
         judged = judged_args(permit)
         try:
             read = self.prepare(judged).form
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - a type may have validators of its own
             raise _unusable(permit, problem) from None
         if not is_judged(permit, read):
             raise refuse_use(permit, "the SDK reads the arguments that were judged as others")
@@ -99,7 +99,7 @@ class FunctionArguments:
         try:
             args, kwargs = self._schema.to_call_args(self._schema.params_pydantic_model(**merged))
             made = self._of(prepared.sdk, args, kwargs)
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - a type may have validators of its own
             raise _unusable(permit, problem) from None
         if not is_judged(permit, made.form):
             raise refuse_use(permit, "a hook changed the arguments, and the tool reads them as others")

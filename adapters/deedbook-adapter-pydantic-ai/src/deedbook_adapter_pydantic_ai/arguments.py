@@ -53,7 +53,7 @@ async def revalidate(
     merged = merge_rewritten(permit, args, argument_form(args, names), names)
     try:
         made = await _validate(merged, tool, ctx)
-    except Exception as problem:
+    except Exception as problem:  # noqa: BLE001 - a type may have validators of its own
         raise refuse_use(permit, f"the tool does not accept what a hook made of its arguments: {problem}") from None
     if not is_judged(permit, argument_form(made, names)):
         raise refuse_use(permit, "a hook changed the arguments, and the tool reads them as others")

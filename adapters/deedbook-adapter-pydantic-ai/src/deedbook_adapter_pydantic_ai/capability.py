@@ -18,7 +18,6 @@ from deedbook_guard.arguments import argument_form, is_judged, private_copies, r
 from .arguments import Run, names_of, revalidate, with_gate
 from .completions import request_of, response_of
 
-
 Perform: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 """Runs a tool with these arguments."""
 
