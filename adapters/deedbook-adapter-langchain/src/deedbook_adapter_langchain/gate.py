@@ -34,6 +34,7 @@ class ToolGate:
         self.entered: Permit | None = None
         self._conversation, self._tool, self._call = conversation, tool, call
         self._names = schema_names(tool.args_schema)
+        self._judged = False
 
     def judge(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Permit, tuple[Any, ...], dict[str, Any]]:
         """Judge what the tool is about to get; return the permit and what to give to it. Raises `CallDenied`."""
@@ -95,11 +96,21 @@ class ToolGate:
             self.refusal = withheld
             raise
 
+    def answer(self, given: Any) -> Any:
+        """Return what the framework got for the call; note an answer for which the tool did not run.
+
+        A middleware behind the guard's gave it, or ran another tool. A message of an error is the framework's own.
+        """
+        if not self._judged and not (isinstance(given, ToolMessage) and given.status == "error"):
+            call = {"name": self._call["name"], "args": self._call["args"]}
+            self._conversation.note("UngovernedCall", {"kind": "tool", "call": call})
+        return given
+
     # --- arguments ----------------------------------------------------------------------------------------------------
 
     def _own(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the arguments of the model, without what the framework adds, and their JSON form."""
-        self.refusal = None
+        self.refusal, self._judged = None, True
         tool = self._tool
         added = {_get_runnable_config_param(tool._run), _get_runnable_config_param(tool._arun)}  # noqa: SLF001
         named = tool._filter_injected_args(dict(kwargs))  # noqa: SLF001 - what the framework shows to its callbacks

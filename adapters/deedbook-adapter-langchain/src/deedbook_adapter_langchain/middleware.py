@@ -38,7 +38,7 @@ class Governance(AgentMiddleware):
             if gate.refusal is None:
                 raise
             answer = None
-        return answer if gate.refusal is None else self._refuse(request.tool_call, gate.refusal)
+        return gate.answer(answer) if gate.refusal is None else self._refuse(request.tool_call, gate.refusal)
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Act like `wrap_tool_call`, from a coroutine."""
@@ -51,7 +51,7 @@ class Governance(AgentMiddleware):
             if gate.refusal is None:
                 raise
             answer = None
-        return answer if gate.refusal is None else self._refuse(request.tool_call, gate.refusal)
+        return gate.answer(answer) if gate.refusal is None else self._refuse(request.tool_call, gate.refusal)
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Ask the model if the request is allowed; otherwise `CallDenied` stops the run, or the run pauses."""
