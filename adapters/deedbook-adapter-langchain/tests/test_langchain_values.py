@@ -68,7 +68,11 @@ def run(governed, tool, *args, behind=(), before=(), config=None, name="pay", as
     """Let a model ask for calls with *args*; return what it was told."""
     middleware = [*before, govern(governed), *behind]
     agent = create_agent(calls(*args, name=name), [tool], middleware=middleware)
-    state = asyncio.run(agent.ainvoke({"messages": "go"}, config)) if asynchronous else agent.invoke({"messages": "go"}, config)
+    state = (
+        asyncio.run(agent.ainvoke({"messages": "go"}, config))
+        if asynchronous
+        else agent.invoke({"messages": "go"}, config)
+    )
     return "\n".join(str(each.content) for each in state["messages"] if isinstance(each, ToolMessage))
 
 
@@ -155,7 +159,11 @@ def test_tool_without_a_schema_of_pydantic_gets_what_was_judged(governed):
         got.append(kwargs)
         return "paid"
 
-    run(governed, StructuredTool(name="pay", description="Pay.", args_schema=schema, func=pay), {"amount": "5", "x": [1]})
+    run(
+        governed,
+        StructuredTool(name="pay", description="Pay.", args_schema=schema, func=pay),
+        {"amount": "5", "x": [1]},
+    )
     assert got == [{"amount": "5", "x": [1]}]
     assert intents(governed) == got
 
@@ -230,9 +238,7 @@ def test_tool_that_stands_in_for_another_is_judged_by_its_own_name(governed):
         """Look."""
         return "seen"
 
-    told = run(
-        governed, StructuredTool.from_function(look), {"amount": 500}, before=[Exchanging(Own())], name="look"
-    )
+    told = run(governed, StructuredTool.from_function(look), {"amount": 500}, before=[Exchanging(Own())], name="look")
     assert "more than 100" in told
     assert DONE == []
 

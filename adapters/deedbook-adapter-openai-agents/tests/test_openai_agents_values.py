@@ -45,7 +45,7 @@ def governed(tmp_path):
         yield made
 
 
-def run(governed, tool, *args, name="pay", pause=False, model=None):
+def run(governed, tool, *args, name="pay", pause=False):
     """Let a model ask for calls with *args*; return what it was told."""
     asked = [[function_call(name, each, call_id=f"c{number}")] for number, each in enumerate(args)]
     agent = Agent(name="worker", model=ScriptedModel([*asked, [assistant_message("done")]]), tools=[tool])
@@ -92,15 +92,15 @@ def test_agent_that_is_a_tool_is_judged_by_its_validated_parameters(governed):
     seen = []
 
     class Asked(ScriptedModel):
-        async def get_response(self, system, given, *args, **kwargs):
-            seen.append(given)
-            return await super().get_response(system, given, *args, **kwargs)
+        async def get_response(self, **asked):
+            seen.append(asked["input"])
+            return await super().get_response(**asked)
 
     inner = Agent(name="inner", model=Asked([[assistant_message("paid")]]))
     tool = inner.as_tool("pay", "Pay.", parameters=Payment)
     told = run(governed, tool, {"amount": "500"}, {}, {"amount": " 50 "})
     assert told.count("more than 100") == 2
-    assert len(seen) == 1, told
+    assert len(seen) == 1
     assert "50" in str(seen)
     assert intents(governed) == [{"amount": 50}]
 
@@ -224,7 +224,7 @@ def test_time_limit_of_a_tool_leaves_no_open_call(governed):
 
 
 def test_list_that_others_hold_is_not_the_one_that_the_tool_gets(governed):
-    """A function of the program that says whether a call needs an approval gets the raw arguments, and may keep them."""
+    """A function that says whether a call needs an approval gets the raw arguments, and may keep them."""
     held = []
 
     async def asks(_context, args, _call_id):

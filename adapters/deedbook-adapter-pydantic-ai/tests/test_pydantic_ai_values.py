@@ -31,7 +31,9 @@ policies:
   baseline:
     kind: rules
     rules:
-      - {{match: {{abilities: [crew/pay, crew/shop_pay], args: {{/amount: {{min: 101}}}}}}, then: deny, reason: more than 100}}
+      - match: {{abilities: [crew/pay, crew/shop_pay], args: {{/amount: {{min: 101}}}}}}
+        then: deny
+        reason: more than 100
       - {{match: {{abilities: [crew/pay], args: {{/Amount: {{min: 101}}}}}}, then: deny, reason: more than 100}}
     default: allow
 """
@@ -201,7 +203,13 @@ def test_answer_in_the_place_of_a_refusal_is_no_result(office):
 
 def test_prefixed_tool_is_judged_by_the_name_that_the_model_sees(office):
     governed = office()
-    told = run(governed, {"amount": "500"}, {"amount": "50"}, name="shop_pay", toolsets=[FunctionToolset([pay]).prefixed("shop")])
+    told = run(
+        governed,
+        {"amount": "500"},
+        {"amount": "50"},
+        name="shop_pay",
+        toolsets=[FunctionToolset([pay]).prefixed("shop")],
+    )
     assert "more than 100" in told
     assert DONE == [50]
     assert intents(governed) == [{"amount": 50}]
@@ -262,7 +270,7 @@ def test_rewritten_model_is_validated_by_its_own_schema(office, tmp_path, amount
     governed = office(more=REWRITE.format(python=sys.executable))
     told = run(governed, {"day": "2026-01-02"}, tools=[Tool(pay_for, name="pay")])
     if amount == 7:
-        assert DONE == [Order(day=date(2026, 2, 3), amount=7)]
+        assert [Order(day=date(2026, 2, 3), amount=7)] == DONE
         assert intents(governed) == [output]
     else:
         assert DONE == []
