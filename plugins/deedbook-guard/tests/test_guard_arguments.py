@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -115,9 +116,31 @@ def test_form_of_other_values_is_what_the_schema_accepts():
         "secret": "**********",
         "keys": {"1": "a"},
         "day": "2026-01-02",
-        "exact": "1.50",
+        "exact": 1.5,
         "set": ["a", "b"],
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (Decimal("500.10"), 500.1),
+        (Decimal("5E+2"), 500),
+        (Decimal("-0.5"), -0.5),
+        (Fraction(1, 4), 0.25),
+        (Fraction(500), 500),
+    ],
+)
+def test_exact_number_is_a_number_that_a_rule_can_compare(value, number):
+    (form,) = argument_form({"x": value}).values()
+    assert (form, type(form)) == (number, type(number))
+
+
+@pytest.mark.parametrize(
+    "value", [Decimal("500.00000000000000000000001"), Decimal("NaN"), Decimal("1E+400"), Fraction(1, 3)]
+)
+def test_number_that_json_cannot_hold_is_no_other_number(value):
+    assert argument_form({"x": value})["x"] is value
 
 
 def test_iterator_is_not_used_up_by_its_form():

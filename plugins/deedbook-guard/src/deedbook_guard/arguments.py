@@ -6,9 +6,12 @@ something runs between the decision and the tool, `require_judged` compares once
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from typing import Any, Final
 
 from deedbook.format import canonical
@@ -70,10 +73,7 @@ def judged_args(permit: Permit) -> dict[str, Any]:
 
 def is_judged(permit: Permit, form: Mapping[str, Any]) -> bool:
     """Return whether *form* is what was judged and recorded."""
-    try:
-        return canonical.encode(dict(form)) == canonical.encode(judged_args(permit))
-    except DeedbookError:
-        return False
+    return _same(dict(form), judged_args(permit))
 
 
 def merge_rewritten(
@@ -121,7 +121,7 @@ def changed_arguments(permit: Permit, why: str) -> DomainError:
 def _same(one: Any, other: Any) -> bool:
     try:
         return canonical.encode(one) == canonical.encode(other)
-    except DeedbookError:
+    except Exception:  # noqa: BLE001 - what the ledger cannot hold was not judged
         return False
 
 
@@ -148,10 +148,27 @@ def _form(value: Any, depth: int) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         items = [_form(each, depth - 1) for each in value]
         return items if isinstance(value, list | tuple) else sorted(items, key=repr)
+    if isinstance(value, Decimal | Fraction):
+        return _number(value)
     own = _fields_of(value)
     if own is not None:
         return {name: _form(each, depth - 1) for name, each in own.items()}
     return _leaf(value, depth)
+
+
+def _number(value: Decimal | Fraction) -> Any:
+    """Return the JSON number that is the same, so that a rule can compare it; where there is none, *value* itself.
+
+    The guard refuses that one, as it refuses other numbers that the ledger cannot hold exactly.
+    """
+    with suppress(OverflowError, ValueError):
+        if value == int(value):
+            whole = int(value)
+            return whole if abs(whole) <= canonical.MAX_INTEGER else value
+        number = float(value)
+        if type(value)(repr(number)) == value:
+            return number
+    return value
 
 
 def _fields_of(value: Any) -> dict[str, Any] | None:

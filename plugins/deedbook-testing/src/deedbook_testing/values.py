@@ -179,7 +179,7 @@ CASES: Final[Mapping[str, Case]] = {
     "text with spaces": Case(pay_amount, {"amount": " 50 "}, {"amount": 50}, {"amount": 50}),
     "a whole float": Case(pay_amount, {"amount": 50.0}, {"amount": 50}, {"amount": 50}),
     "an unknown key": Case(pay_amount, {"amount": 50, "admin": True}, {"amount": 50}, {"amount": 50}, refusable=True),
-    "an exact number": Case(pay_exactly, {"amount": "50.10"}, {"amount": Decimal("50.10")}, {"amount": "50.10"}),
+    "an exact number": Case(pay_exactly, {"amount": "50.10"}, {"amount": Decimal("50.10")}, {"amount": 50.1}),
     "a date": Case(
         pay_on, {"day": "2026-01-02"}, {"day": date(2026, 1, 2), "amount": 5}, {"day": "2026-01-02", "amount": 5}
     ),
@@ -202,6 +202,7 @@ TOO_MUCH: Final[Mapping[str, Case]] = {
     "a number": Case(pay_amount, {"amount": 500}, {}, {}),
     "text": Case(pay_amount, {"amount": "500"}, {}, {}),
     "text with spaces": Case(pay_amount, {"amount": " 500 "}, {}, {}),
+    "an exact number": Case(pay_exactly, {"amount": "500.10"}, {}, {}),
     "a default": Case(pay_amount, {}, {}, {}),
     "a default factory": Case(pay_number, {}, {}, {}),
 }
