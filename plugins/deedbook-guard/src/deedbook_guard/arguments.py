@@ -139,12 +139,12 @@ def _is_plain(value: Any, depth: int) -> bool:
 def _form(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind in _PLAIN or depth <= 0:
-        return as_json(value, depth)
+        return as_json(value)
     if isinstance(value, Enum):
         return _form(value.value, depth)
     if isinstance(value, Mapping):
         made = {str(name): _form(each, depth - 1) for name, each in value.items()}
-        return made if len(made) == len(value) else as_json(value, depth)
+        return made if len(made) == len(value) else value  # two keys of the same text: left to the guard
     if isinstance(value, list | tuple | set | frozenset):
         items = [_form(each, depth - 1) for each in value]
         return items if isinstance(value, list | tuple) else sorted(items, key=repr)
@@ -191,7 +191,7 @@ def _leaf(value: Any, depth: int) -> Any:
     """Return any other object; one that only pydantic knows how to write is as pydantic writes it."""
     if getattr(type(value), "__pydantic_root_model__", False):
         return _form(value.root, depth - 1)
-    made = as_json(value, depth)
+    made = as_json(value)
     pydantic: Any = sys.modules.get("pydantic_core")
     if (
         not (isinstance(made, dict) and made.keys() == {"type", "text"})
@@ -200,6 +200,6 @@ def _leaf(value: Any, depth: int) -> Any:
     ):
         return made
     try:
-        return as_json(pydantic.to_jsonable_python(value), depth - 1)
+        return as_json(pydantic.to_jsonable_python(value))
     except Exception:  # noqa: BLE001 - an object without a JSON form is recorded as its type and text
         return made
