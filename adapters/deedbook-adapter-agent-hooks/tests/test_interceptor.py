@@ -70,6 +70,7 @@ class TestContract(AdapterContract):
 
     retry_error = ValueError
     failed_model = "unknown"
+    values_hidden = "An interceptor sees the arguments as its host shows them"
 
     def agent(self, governed, tools, turns):
         return hooked(governed, turns, tools.values(), count=self.requests.count)
@@ -313,6 +314,50 @@ def test_refused_session_does_not_begin(tmp_path):
     governed = workspace(tmp_path, hook)
     assert outcome(hooked(governed, [])) == "agent_startup: deedbook:SESSION_DENIED"
     assert [event.type for event in check(governed)][-1] == "session.end"
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+TOO_MUCH = """
+policies:
+  baseline:
+    kind: rules
+    rules: [{match: {abilities: [crew/pay], args: {/amount: {min: 101}}}, then: deny, reason: more than 100}]
+    default: allow
+"""
+
+
+def pay(amount: int = 500) -> str:
+    """Pay an amount."""
+    DONE.append(amount)
+    return f"paid {amount}"
+
+
+@pytest.mark.parametrize("amount", [500, "500", " 500 "])
+def test_rule_sees_what_the_host_made_of_text(tmp_path, amount):
+    governed = workspace(tmp_path, TOO_MUCH, unknown="allow, tools: {pay: {effects: write}}")
+    assert "more than 100" in outcome(hooked(governed, [[("pay", {"amount": amount})]], [pay]))
+    assert DONE == []
+    check(governed)
+
+
+def test_declared_schema_refuses_a_default_that_the_host_would_fill_in(tmp_path):
+    """The page says so: the interceptor cannot see a default."""
+    schema = "{type: object, properties: {amount: {type: integer}}, required: [amount]}"
+    declared = f"allow, tools: {{pay: {{effects: write, schema_in: {schema}}}}}"
+    governed = workspace(tmp_path, TOO_MUCH, unknown=declared)
+    assert "SCHEMA_VIOLATION" in outcome(hooked(governed, [[("pay", {})]], [pay]))
+    assert DONE == []
+    check(governed)
+
+
+def test_function_that_the_guard_governs_too_is_judged_with_its_default(tmp_path):
+    """The other remedy of the page: both calls are recorded, and the second one is denied."""
+    governed = workspace(tmp_path, TOO_MUCH, unknown="allow, tools: {pay: {effects: write}}")
+    outcome(hooked(governed, [[("pay", {})]], [governed.tool()(pay)]))
+    assert DONE == []
+    found = [event for event in events(governed) if event.type.startswith("tool.")]
+    assert sorted(event.type for event in found) == ["tool.call", "tool.denied", "tool.error"]
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------

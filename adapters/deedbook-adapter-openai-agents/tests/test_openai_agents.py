@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import json
+from typing import Any
 
 import pytest
 from agents import (
@@ -80,6 +81,16 @@ class TestContract(AdapterContract):
         async for _ in ran.stream_events():
             pass
         return told(ran)
+
+    def run_sync(self, agent):
+        return told(Runner.run_sync(agent[0], "go", hooks=agent[1], run_config=NO_TRACES))
+
+    def injecting(self, got):
+        def pay(context: RunContextWrapper[Any], amount: int) -> str:
+            """Pay an amount."""
+            return got.keep({"amount": amount, "context": context})
+
+        return "context", pay
 
 
 def told(ran):

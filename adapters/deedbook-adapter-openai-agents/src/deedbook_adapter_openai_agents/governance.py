@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from inspect import isawaitable
 from typing import Any, Final
 
+import attrs
 from agents import Agent, FunctionTool, RunHooks
 
 from deedbook.format.errors import BindingError, fault
 from deedbook_guard import CallDenied, Guard, Permit, ResultWithheld
 
+from .arguments import Prepared, arguments_of, raising
 from .models import GovernedHooks
 
 _HOSTED: Final = frozenset(
@@ -22,16 +24,18 @@ _HOSTED: Final = frozenset(
 class GovernedInvocation:
     """Invokes a function tool if the call is allowed; otherwise the model gets the reason as the tool's output.
 
-    If a run can pause, the SDK asks `needs_approval` before it invokes the tool; *pending* gets the calls that wait.
+    Judged are the arguments that the SDK validated, and the tool gets just these. If a run can pause, the SDK asks
+    `needs_approval` before it invokes the tool; *pending* gets the calls that wait.
     """
 
     def __init__(self, guard: Guard, tool: FunctionTool, pending: dict[str, CallDenied]) -> None:
         self.guard = guard
-        self._name = tool.name
+        self._tool = tool
+        self._arguments = arguments_of(tool)
         self._invoke: Callable[[Any, str], Awaitable[Any]] = tool.on_invoke_tool
         self._own_approval = tool.needs_approval
         self._pending = pending
-        self._decisions: dict[str, tuple[dict[str, Any], Permit | CallDenied]] = {}
+        self._decisions: dict[str, _Decision] = {}
 
     async def __call__(self, context: Any, text: str) -> Any:
         """Judge, run and record one call."""
@@ -41,12 +45,19 @@ class GovernedInvocation:
         if args is None:
             return "INTAKE_REFUSED: the arguments are no JSON object"
         try:
-            permit = await self._permit(call_id, args)
+            decision = self._decided(call_id, args) or await self._decide(args)
+        except _Invalid as invalid:
+            return await raising(self._tool, invalid.cause)(context, text)
+        if isinstance(decision.answer, CallDenied):
+            return decision.answer.reason
+        permit = decision.answer
+        conversation = permit.conversation
+        try:
+            final = self._arguments.hand_over(permit, decision.prepared, context)
         except CallDenied as denied:
             return denied.reason
-        conversation = permit.conversation
-        try:  # what runs is what was judged: the framework reads duplicate keys and defaults its own way
-            value = await self._invoke(context, json.dumps(permit.args))
+        try:
+            value = await self._invoke(context, final)
         except BaseException as problem:
             conversation.fail(permit, problem)
             raise
@@ -64,26 +75,53 @@ class GovernedInvocation:
         if call_id in self._decisions:
             return False
         try:
-            decision: Permit | CallDenied = await self.guard.current.abefore(self._name, args)
-        except CallDenied as denied:
-            if denied.approval:
-                self._pending[call_id] = denied
-                return True
-            decision = denied
-        self._decisions[call_id] = (args, decision)
+            decision = await self._decide(args)
+        except _Invalid:  # it is told when the tool is invoked
+            return False
+        if isinstance(decision.answer, CallDenied) and decision.answer.approval:
+            self._pending[call_id] = decision.answer
+            return True
+        self._decisions[call_id] = decision
         return False
 
-    async def _permit(self, call_id: str, args: dict[str, Any]) -> Permit:
-        """Return the permit of `needs_approval`, or a new one; raises `CallDenied`."""
-        judged_args, decision = self._decisions.pop(call_id, (None, None))
-        if isinstance(decision, CallDenied) and judged_args == args:
-            raise decision
-        if isinstance(decision, Permit):
-            if judged_args == args:
-                return decision
+    async def _decide(self, args: dict[str, Any]) -> "_Decision":
+        """Judge a call; raises `_Invalid` if the SDK does not accept its arguments."""
+        try:
+            prepared = self._arguments.prepare(args)
+        except Exception as problem:
+            raise _Invalid(problem) from problem
+        try:
+            answer: Permit | CallDenied = await self.guard.current.abefore(self._tool.name, prepared.form)
+        except CallDenied as denied:
+            answer = denied
+        return _Decision(args, prepared, answer)
+
+    def _decided(self, call_id: str, args: dict[str, Any]) -> "_Decision | None":
+        """Return the decision of `needs_approval` about the same arguments."""
+        found = self._decisions.pop(call_id, None)
+        if found is None or found.args == args:
+            return found
+        if isinstance(found.answer, Permit):
             problem = ValueError("the arguments changed after the decision")
-            decision.conversation.fail(decision, problem, cancelled=True)
-        return await self.guard.current.abefore(self._name, args)
+            found.answer.conversation.fail(found.answer, problem, cancelled=True)
+        return None
+
+
+class _Invalid(Exception):  # noqa: N818 - what the SDK says about arguments
+    """The SDK does not accept the arguments; *cause* is what it raised."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@attrs.frozen
+class _Decision:
+    """The arguments as the model sent them, as the tool gets them, and the answer."""
+
+    args: dict[str, Any]
+    prepared: Prepared
+    answer: Permit | CallDenied
 
 
 class Governance(RunHooks[Any]):

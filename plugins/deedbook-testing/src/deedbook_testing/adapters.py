@@ -8,7 +8,7 @@ import inspect
 import itertools
 import subprocess
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +28,7 @@ from deedbook_guard.agent_tools import AgentTools, find_adapter
 from deedbook_testing.pages import Shell, blocks
 
 from .soundness import assert_sound
+from .values import ValuesContract
 
 Turn: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
 """The tool calls of one answer of the fake model: names and arguments. After the last turn it answers ``done``."""
@@ -125,7 +126,7 @@ class RequestCount:
             raise self.failure
 
 
-class AdapterContract(ABC):
+class AdapterContract(ValuesContract):
     """Tests for one adapter; a subclass says how its framework makes and runs an agent.
 
     Every test ends with the same checks: no effect without a recorded intent, none after a denial, an outcome for each
