@@ -133,7 +133,7 @@ def test_the_kernel_writes_the_line_that_the_page_describes():
 
 def catalogue():
     """Return the page's table of payloads: type, then each member, with whether it may be absent."""
-    rows = re.findall(r"^\| `([a-z_.]+)`( v[23])? \| (`.*) \|$", PAGE.partition("## Catalogue")[2], re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_.]+)`( v[234])? \| (`.*) \|$", PAGE.partition("## Catalogue")[2], re.MULTILINE)
     flat = {f"{kind}{version}": re.sub(r"[\[{].*?[\]}]+", "", cell) for kind, version, cell in rows}
     return {kind: re.findall(r"(?:^|, )`([a-z0-9_]+)`(\??)", cell) for kind, cell in flat.items()}
 

@@ -59,7 +59,7 @@ from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
 
 if TYPE_CHECKING:
-    from .call.pending_calls import OpenAnswer, PendingCalls
+    from .call.pending_calls import ForkTerms, OpenAnswer, PendingCalls
     from .continuation.resume import Resumption
     from .continuation.settling import PersonResult, Settlement
     from .maintenance.closing import RecoveryResult
@@ -182,7 +182,10 @@ class Kernel:
                 past=[*found.parent.events, *added],
             )  # fmt: skip
             prompt = found.prompt
-            reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message, prompt.flow), runs)
+            asked = any(event.type == "approval.requested" for event in found.parent.events)
+            reopened.reopen(
+                found.start.span, (prompt.prompt, prompt.signals, prompt.message, prompt.flow), runs, has_requests=asked
+            )
             self.identity.adopt(ledger)
             self._record_head(reopened, run)
             undo.pop_all()
@@ -267,11 +270,11 @@ class Kernel:
             return "; ".join([*shown[:_MOST], *more])
         return ""
 
-    def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":
-        """Return the store of calls that a person must decide; see `session`."""
+    def pending_calls(self, wait: float | None = 0.0, fork: "ForkTerms | None" = None) -> "PendingCalls":
+        """Return the store of calls that a person must decide; see `session`. *fork* is set for the calls of a fork."""
         from .call.pending_calls import PendingCalls
 
-        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0)
+        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0, fork)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
         """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.

@@ -133,7 +133,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "APPROVAL_OWN_REQUEST": Code("approval", 3, "a person may not answer their own request"),
         "APPROVAL_EXPIRED": Code("approval", 3, "the request was not answered, or not performed, in time"),
         "APPROVAL_ANSWERED": Code("approval", 1, "the request was answered already"),
-        "APPROVAL_WITHDRAWN": Code("approval", 3, "the request was withdrawn: by who asked, or by a freeze"),
+        "APPROVAL_WITHDRAWN": Code(
+            "approval", 3, "the request was withdrawn: by who asked, because their run has ended, or by a freeze"
+        ),
+        "APPROVAL_OF_FORK": Code("approval", 3, "only the fork that made the request may use its approval"),
         "APPROVAL_USED": Code("approval", 1, "the approved call was performed, or begun, already"),
         "APPROVAL_NOT_GRANTED": Code("approval", 3, "the request is not approved"),
         "APPROVAL_REFUSED": Code("approval", 3, "a person refused the call"),

@@ -31,7 +31,8 @@ class Family:
     """Event types with a common first part: their *layer*, and the rest of each name.
 
     *intent* is the type that begins a call; *outcomes* are the types that end it, each under its intent. *second* are
-    the types whose payload has a second version: it says ``"schema_version": "v2"``; *third* those with a third one.
+    the types whose payload has a second version: it says ``"schema_version": "v2"``; *third* and *fourth* are those
+    with a third and a fourth one.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Family:
     outcomes: tuple[str, ...] = ()
     second: tuple[str, ...] = ()
     third: tuple[str, ...] = ()
+    fourth: tuple[str, ...] = ()
 
 
 FAMILIES: Final = (
@@ -96,8 +98,9 @@ FAMILIES: Final = (
         "approval", "L6",
         (
             "requested", "granted", "refused", "expired", "withdrawn", "resumed", "answered", "used", "deferred",
+            "served",
         ),
-        second=("requested",), third=("requested",),
+        second=("requested",), third=("requested",), fourth=("requested",),
     ),
     Family("schema", "L7", ("violation",)),
     Family("swe", "L8", ()),
@@ -118,7 +121,7 @@ LATER: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         f"{family.name}.{rest}": {
             version: f"event_{family.name}_{rest}_{version}"
-            for version, types in (("v2", family.second), ("v3", family.third))
+            for version, types in (("v2", family.second), ("v3", family.third), ("v4", family.fourth))
             if rest in types
         }
         for family in FAMILIES

@@ -51,6 +51,7 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
     """List the requests that wait for an answer, or are approved and not performed yet."""
     from deedbook.call.queue import OPEN
     from deedbook.format.errors import ApprovalError
+    from deedbook.format.event_text import describe_reason
 
     rows: list[dict[str, Any]] = []
     try:
@@ -65,7 +66,8 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
         as_json({"schema_version": "v1", "approvals": rows})
     elif rows:
         table(
-            (r["approval"], r["state"], f"expires {r['expires']}", r["name"], r["principal"], r["reason"]) for r in rows
+            (r["approval"], r["state"], f"expires {r['expires']}", r["name"], r["principal"], describe_reason(r))
+            for r in rows
         )
     else:
         say("no request waits for a person" if not every else "there are no requests")
@@ -270,7 +272,8 @@ def _row(pending: "ApprovalRequest", state: str) -> dict[str, Any]:
     from deedbook.format.event_text import show
 
     asked = pending.requested.payload
-    said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}
+    names = ("name", "reason", "session", "requested", "expires", "fork_of")
+    said = {name: show(asked[name]) for name in names if name in asked}
     principal = asked["principal"]
     who = show(principal["id"]) if isinstance(principal, dict) and "id" in principal else show(principal)
     return {"approval": pending.id, "state": state, "principal": who, **said}
@@ -313,6 +316,8 @@ def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[
     for limits in request.get("limits", ()):
         members = (f"{name} {', '.join(found) or 'nothing'}" for name, found in _limit_members(limits))
         yield "limits", plain(f"{limits['branch']}: {'; '.join(members)}")
+    if "fork_of" in request:
+        yield "asked in", f"fork of session {of('fork_of')}: its calls repeat those of that session"
     yield "because", of("reason")
     if by:
         yield "decided by", plain(", ".join(f"{key} {value}" for key, value in by.items()))
