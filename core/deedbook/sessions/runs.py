@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -66,9 +67,34 @@ class RunCalls(CallCtx):
 
     def __init__(self, work: OpenCall, show: Show, hooks: HookRunner, journal: RunJournal, runs: "Runs") -> None:
         super().__init__(work.door, work.ticket, show, runs.find)
-        self._work, self._hooks, self._journal, self._runs = work, hooks, journal, runs
+        self._work, self._hooks, self._requests, self._runs = work, hooks, journal, runs
+        self._thread: int | None = None
         self._role: str | None = None
-        self.context: Recorder | None = None
+        self._context: Recorder | None = None
+
+    @property
+    def context(self) -> Recorder | None:
+        """The recorder of the run's context; ``None`` without one. Raises `Failed` in another thread."""
+        self._refuse_other_thread()
+        return self._context
+
+    @property
+    def _journal(self) -> RunJournal:
+        """The journal, for the thread of the flow or branch: the order of requests from others is not reproducible."""
+        self._refuse_other_thread()
+        return self._requests
+
+    def _get_journal(self) -> RunJournal:
+        return self._journal
+
+    def begin_thread(self) -> None:
+        """Take requests from the present thread only."""
+        self._thread = get_ident()
+
+    def _refuse_other_thread(self) -> None:
+        if self._thread not in (None, get_ident()):
+            why = "a run takes requests only from the thread of its flow or branch, so that it can be resumed and forked"
+            raise Failed("NOT_AVAILABLE", f"{why}; start concurrent work with run.parallel")
 
     @property
     def skill(self) -> Skill | None:
@@ -133,7 +159,7 @@ class RunCalls(CallCtx):
         instructions = self._journal.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
-        return RoleAgent(self._work, self._journal, role, instructions, self._hand_over(role))
+        return RoleAgent(self._work, self._get_journal, role, instructions, self._hand_over(role))
 
     def record(self, event_type: str, payload: Object) -> None:
         """Record a worker's report, or an event of a type that the flow declares; the payload is checked first."""
@@ -300,6 +326,7 @@ def _compile_limits(branch: Branch) -> "tuple[BranchLimits, ...]":
 
 
 def _perform_branch(run: RunCalls, branch: Branch) -> tuple[Json, BaseException | None]:
+    run.begin_thread()
     try:
         if branch.skill is not None:
             run.start_skill(branch.skill)
@@ -324,12 +351,13 @@ class FlowRun(RunCalls):
             self._begin(ticket, parent)
 
     def _begin(self, ticket: Ticket, parent: str | None) -> None:
-        self.context = _Context(self._write_context, self._work.faults, run=ticket.span, parent=parent)
-        self._runs.contexts[ticket.span] = self.context
-        self.context.create(dict(ticket.args), ticket.caller.principal.via)
+        self._context = _Context(self._write_context, self._work.faults, run=ticket.span, parent=parent)
+        self._runs.contexts[ticket.span] = self._context
+        self._context.create(dict(ticket.args), ticket.caller.principal.via)
 
     def invoke(self) -> Any:
         """Call the flow, and return the reference to its context, or the result of a standalone flow."""
+        self.begin_thread()
         try:
             made = self._work.ticket.bound.handler(self._work.ticket.args, self)
         except BaseException as problem:
@@ -338,6 +366,7 @@ class FlowRun(RunCalls):
         return self._await(made) if isawaitable(made) else self._conclude(made)
 
     async def _await(self, made: Awaitable[Any]) -> Any:
+        self.begin_thread()  # a coroutine may run in the thread of a loop
         try:
             result = await made
         except BaseException as problem:
@@ -384,7 +413,7 @@ class FlowRun(RunCalls):
             self._hand_over(RUN_ENDS[self.context.state != "COMPLETED"])
 
     def _write_context(self, event_type: str, payload: Object) -> str:
-        return self._journal.write(event_type, "agent" if event_type == REPORT else "runtime", payload)
+        return self._requests.write(event_type, "agent" if event_type == REPORT else "runtime", payload)
 
 
 class _Context(Recorder):
