@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Place, ended, starter, until
-from payments import SKILL, SLOW
+from payments import BOTH, SKILL, SLOW
 
 
 @pytest.fixture
@@ -140,6 +140,33 @@ def test_interrupted_run_says_how_to_go_on_and_does(desk: Place):
 def test_sessions_says_what_a_suspended_one_waits_for(desk: Place):
     suspend(desk)
     assert f"approval {desk.request()} waits" in desk.run("sessions", status=0).out
+
+
+def test_every_call_at_which_a_run_waits_is_named(desk: Place):
+    desk.offer("flows", "both", BOTH)
+    desk.system("registry/high-level/both.yaml", "schema_version: v1\nid: both\nsummary: Pay.\nhandler: {flow: both}\n")
+    settings = (desk.path / ".system/deedbook.yaml").read_text()
+    desk.write(".system/deedbook.yaml", settings.replace("profiles:", "profiles:\n  two: {flow: both, models: {standard: {provider: rules}}}", 1))
+    ran = desk.run("run", "--profile", "two", "pay", "--json", status=3)
+    told, session = ran.fits("output_run_v1")["suspended"], ran.json["session"]
+    asked = [payload["approval"] for payload in desk.payloads("approval.requested", session)]
+    assert len(asked) == 2
+    assert told["approvals"] == asked
+    (row,) = desk.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"]
+    assert row["approvals"] == asked
+    listed = desk.run("sessions", status=0).out
+    waits = desk.run("resume", session, status=3).err
+    for each in asked:
+        assert f"(approval {each})" in listed
+        assert f"deedbook approvals approve {each}" in waits
+    assert "2 calls wait for a person: echo" in listed
+    answered = desk.run("approvals", "approve", asked[0], "--as", "ada", status=0)
+    assert f"It also waits at a call of echo: deedbook approvals show {asked[1]}" in answered.err
+    again = desk.run("resume", session, status=3).err
+    assert f"deedbook approvals approve {asked[1]} --as NAME" in again
+    assert f"deedbook approvals approve {asked[0]} --as NAME" not in again
+    assert "It also waits" not in desk.run("approvals", "approve", asked[1], "--as", "ada", status=0).err
+    assert desk.run("resume", session, status=0).out == "paid both\n"
 
 
 def test_session_that_is_closed_gives_its_run_up(desk: Place):

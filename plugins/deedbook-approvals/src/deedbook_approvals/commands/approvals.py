@@ -213,6 +213,8 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
         message(f"{word} {pending.id}")
         if run := _waiting_run(options, pending):
             message(f"A suspended run waits at this call; go on with: deedbook resume {run}")
+            for line in _other_requests(options, run):
+                message(line)
         elif approve:
             message(f"The waiting process continues. If no process is waiting{_next_step(options, pending)}")
     return 0
@@ -222,6 +224,16 @@ def _waiting_run(options: GlobalOptions, pending: "ApprovalRequest") -> str:
     from deedbook_approvals.performing import find_run
 
     return find_run(_state(options), pending)
+
+
+def _other_requests(options: GlobalOptions, run: str) -> "Iterator[str]":
+    """Yield a line for each other call of the run that still waits for a person."""
+    from deedbook.continuation.resume import unanswered_requests
+    from deedbook.format.event_text import show
+
+    for asked in unanswered_requests(_state(options), run):
+        name, identity = (show(asked.payload[member]) for member in ("name", "approval"))
+        yield f"It also waits at a call of {name}: deedbook approvals show {identity}"
 
 
 def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
