@@ -153,19 +153,20 @@ class Kernel:
         Under another charter than before, *accept_charter* must be its digest. *wait* is how many seconds to wait for a
         person, *result* a person's own result for a call that waits (`approvals.results.sign_as`). Raises
         `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
-        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``RESUME_REFUSED`` if there is no open run; `BindingError`
+        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``SESSION_COPIED``, ``RESUME_REFUSED`` if there is no open run; `BindingError`
         (``RESUME_CHARTER_CHANGED``); `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as
         `build_settlement`. Then nothing is recorded.
         """
         self._refuse_closed()
         from .call.pending_calls import principal_of
         from .continuation import resume as continuation
-        from .ledger.recovery import refuse_cut, refuse_handed_over
+        from .ledger.recovery import refuse_copy, refuse_cut, refuse_handed_over
         from .maintenance.closing import folder_of
 
         folder, place = folder_of(self.state, session), Path(self.state.path, SESSIONS, session)
         durability, run = self.bindings.charter.document["durability"], self.identity.run(run)
         with ExitStack() as undo:
+            refuse_copy(Path(self.state.path), session)
             refuse_cut(Path(self.state.path), session)
             ledger = Ledger.reopen(folder, durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)

@@ -119,6 +119,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "RUN_ENDED": Code("run", 1, "a run ended FAILED or HALTED, for the reason in its context"),
         "FLOW_UNFINISHED": Code("run", 1, "a flow returned before its context had ended"),
         "RESUME_REFUSED": Code("ledger", 1, "a session has no open run that could go on"),
+        "SESSION_COPIED": Code("ledger", 1, "a session's folder was copied; the session goes on where it began"),
         "SESSION_HANDED_OVER": Code("ledger", 1, "the session was handed over; it goes on where its bundle was loaded"),
         "RESUME_CHARTER_CHANGED": Code("binding", 1, "another charter is in force than when the run was interrupted"),
         "RESUME_DIVERGED": Code("ledger", 1, "a resumed flow asked for something else than is recorded"),

@@ -9,7 +9,7 @@ from deedbook.contract import Event
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.events import AFTER_END, Entry, label
+from deedbook.format.events import AFTER_END, Entry, label, split_line
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY, fold
@@ -90,6 +90,30 @@ def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) 
             "all differences"
         )
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / LEDGER_FILE)))
+
+
+def refuse_copy(state: Path, identity: str) -> None:
+    """Raise `LedgerError` (``SESSION_COPIED``) for the folder of a session that was copied to this place.
+
+    Its lines name another session than the folder does, or the workspace ledger here has no record of the session,
+    which it has before the session acts. A damaged first line is left to `Ledger.reopen`.
+    """
+    place = state / "sessions" / identity / LEDGER_FILE
+    with suppress(FileNotFoundError), Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        first = file.readline()
+        own = split_line(first, place=str(place)).session_id if first.endswith(b"\n") else identity
+        if own != identity:
+            why = f"the folder of session {identity} is a copy: it holds the ledger of session {own}"
+            todo = f"resume that one where it began (deedbook resume {own}), and remove the copy"
+        elif not any(head.session == identity for head in list_heads(state)):
+            why = f"session {identity} began in another state folder: the workspace ledger here has no record of it"
+            todo = (
+                "resume it where it began; to go on here, hand it over there with deedbook context save "
+                f"{identity} FILE --hand-over, and run here: deedbook context load FILE"
+            )
+        else:
+            return
+        raise LedgerError(fault("SESSION_COPIED", f"{why}; {todo}", place=str(place)))
 
 
 def find_handover(events: Sequence[Event]) -> Event | None:
