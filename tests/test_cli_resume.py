@@ -146,7 +146,10 @@ def test_every_call_at_which_a_run_waits_is_named(desk: Place):
     desk.offer("flows", "both", BOTH)
     desk.system("registry/high-level/both.yaml", "schema_version: v1\nid: both\nsummary: Pay.\nhandler: {flow: both}\n")
     settings = (desk.path / ".system/deedbook.yaml").read_text()
-    desk.write(".system/deedbook.yaml", settings.replace("profiles:", "profiles:\n  two: {flow: both, models: {standard: {provider: rules}}}", 1))
+    desk.write(
+        ".system/deedbook.yaml",
+        settings.replace("profiles:", "profiles:\n  two: {flow: both, models: {standard: {provider: rules}}}", 1),
+    )
     ran = desk.run("run", "--profile", "two", "pay", "--json", status=3)
     told, session = ran.fits("output_run_v1")["suspended"], ran.json["session"]
     asked = [payload["approval"] for payload in desk.payloads("approval.requested", session)]
