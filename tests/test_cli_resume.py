@@ -134,6 +134,25 @@ def test_interrupted_run_says_how_to_go_on_and_does(desk: Place):
     desk.run("verify", status=0)
 
 
+def test_request_of_a_fork_says_so_wherever_it_is_told_and_pays_nothing(desk: Place):
+    session = suspend(desk)
+    own, at = desk.request(), str(len(desk.events(session)) - 1)
+    desk.run("fork", session, "--at", at, status=0)
+    assert desk.request() == own, "a fork that runs no handler asks nobody"
+    fork = desk.run("fork", session, "--at", at, "--run", status=3).session
+    asked = desk.request()
+    assert asked != own
+    rows = desk.run("approvals", "list", "--all", "--json", status=0).fits("output_approvals_v1")["approvals"]
+    assert [(row["state"], row["fork_of"]) for row in rows if row["approval"] == asked] == [("withdrawn", session)]
+    named = f"fork of session {session}"
+    assert named in desk.run("approvals", "list", "--all", status=0).out
+    assert named not in desk.run("approvals", "list", status=0).out
+    assert named in desk.run("approvals", "show", asked, status=0).out
+    assert named in desk.run("tree", fork, status=0).out
+    assert "[APPROVAL_WITHDRAWN]" in desk.run("approvals", "run", asked, status=3).err
+    desk.run("verify", status=0)
+
+
 # --- other commands ---------------------------------------------------------------------------------------------------
 
 

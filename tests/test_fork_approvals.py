@@ -15,6 +15,7 @@ from deedbook.contract import Branch
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import timestamp
 from deedbook.format.reader import read
+from deedbook.policy.requests import shown_digest
 from deedbook.workspace.workspace import read_workspace
 from deedbook_approvals.answering import answer
 from deedbook_audit.verification.forks import compare_fork
@@ -209,6 +210,8 @@ def test_request_of_a_fork_names_its_parent_and_ends_with_the_fork(office, paid)
     assert result.error.code == "NEEDS_HUMAN"
     asked = office.payload("approval.requested", session)
     assert (asked["fork_of"], asked["schema_version"]) == (parent, "v4")
+    plain = {name: value for name, value in asked.items() if name != "fork_of"}
+    assert shown_digest(asked) == asked["shown"] != shown_digest(plain), "the answer signs whose fork it is"
     begun, expires = (datetime.fromisoformat(each) for each in (office.events(session)[0].ts, asked["expires"]))
     assert (expires - begun).total_seconds() == 900
     assert states(office) == {parent: "waiting", session: "withdrawn"}

@@ -1,4 +1,4 @@
-"""An approval when it is taken and when it is used: signed by its approver for this request, and used by one process."""
+"""An approval when it is taken and used: its approver signed it for this request, and one process uses it."""
 
 import os
 import threading

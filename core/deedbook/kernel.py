@@ -153,9 +153,9 @@ class Kernel:
         Under another charter than before, *accept_charter* must be its digest. *wait* is how many seconds to wait for a
         person, *result* a person's own result for a call that waits (`approvals.results.sign_as`). Raises
         `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
-        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``SESSION_COPIED``, ``RESUME_REFUSED`` if there is no open run; `BindingError`
-        (``RESUME_CHARTER_CHANGED``); `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as
-        `build_settlement`. Then nothing is recorded.
+        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``SESSION_COPIED``, ``RESUME_REFUSED`` if there is no open run;
+        `BindingError` (``RESUME_CHARTER_CHANGED``); `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a
+        *result* as `build_settlement`. Then nothing is recorded.
         """
         self._refuse_closed()
         from .call.pending_calls import principal_of

@@ -93,9 +93,7 @@ class RunCalls(CallCtx):
 
     def _refuse_other_thread(self) -> None:
         if self._thread not in (None, get_ident()):
-            why = (
-                "a run takes requests only from the thread of its flow or branch, so that it can be resumed and forked"
-            )
+            why = "a run takes requests only from the thread of its flow or branch, so that it can be resumed"
             raise Failed("NOT_AVAILABLE", f"{why}; start concurrent work with run.parallel")
 
     @property
