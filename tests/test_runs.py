@@ -487,11 +487,26 @@ def test_role_and_branch_are_asked_in_their_own_thread_only(lab, flow):
             outer = failure(run.call, "echo", {"text": "outer"})
             return outer.code, failure(agent.complete, {"messages": []}).code
 
-        (codes,) = run.parallel([Branch("one", branch)])
+        codes, _ = run.parallel([Branch("one", branch), Branch("other", lambda own: None)])
         return codes, agent.complete({"messages": [{"role": "user", "content": "hi"}]})["text"]
 
     assert flow(work) == (("NOT_AVAILABLE", "NOT_AVAILABLE"), "hi")
     assert [event.payload["args"]["text"] for event in lab.all("tool.call")] == ["own"]
+
+
+def test_only_branch_may_ask_the_run_that_waits_for_it(lab, flow):
+    """Nothing else asks at that time, so the order of requests is that of the branch."""
+
+    def work(run):
+        def inner(own):
+            with ThreadPoolExecutor(1) as pool:
+                beside = failure(lambda: pool.submit(run.call, "echo", {}).result())
+            return [run.call("echo", {"text": "outer"}), beside.code]
+
+        (told,) = run.parallel([Branch("one", lambda own: own.parallel([Branch("inner", inner)])[0])])
+        return told
+
+    assert flow(work) == [{"text": "outer"}, "NOT_AVAILABLE"]
 
 
 def test_coroutine_of_a_flow_asks_in_the_thread_of_its_loop_only(lab):

@@ -70,6 +70,7 @@ class RunCalls(CallCtx):
         super().__init__(work.door, work.ticket, show, runs.find)
         self._work, self._hooks, self._requests, self._runs = work, hooks, journal, runs
         self._thread: int | None = None
+        self._only: RunCalls | None = None
         self._role: str | None = None
         self._context: Recorder | None = None
 
@@ -93,9 +94,13 @@ class RunCalls(CallCtx):
         self._thread = get_ident()
 
     def _refuse_other_thread(self) -> None:
-        if self._thread not in (None, get_ident()):
+        if not self.takes_from(get_ident()):
             why = "a run takes requests only from the thread of its flow or branch, so that it can be resumed"
             raise Failed("NOT_AVAILABLE", f"{why}; start concurrent work with run.parallel")
+
+    def takes_from(self, thread: int) -> bool:
+        """Return whether *thread* is the run's own, or that of the only branch for which it waits."""
+        return self._thread in (None, thread) or (self._only is not None and self._only.takes_from(thread))
 
     @property
     def skill(self) -> Skill | None:
@@ -249,8 +254,10 @@ class RunCalls(CallCtx):
         if not made:
             return []
         with ThreadPoolExecutor(min(len(made), _THREADS), "deedbook-branch") as pool:
+            self._only = made[0][0] if len(made) == 1 else None
             begun = [pool.submit(copy_context().run, partial(_perform_branch, *each)) for each in made]
             results = [get_result(each) for each in begun]
+        self._only = None
         problems = [problem for _, problem in results if problem is not None]
         for problem in sorted(problems, key=lambda each: isinstance(each, Exception)):  # a suspension first
             if not (return_failures and isinstance(problem, Failed)):
