@@ -264,6 +264,9 @@ def nested() -> Book:
         actor="policy",
         principal="local",
     )
+    forked_request = {**request("b4" * 16, session=book.session_id), "mode": "interactive", "limits": []}
+    forked_request |= {"fork_of": "5e" * 16, "schema_version": "v4"}
+    book.add("approval.requested", forked_request, parent=limited, actor="policy", principal="local")
     inner = book.add("flow.call", {"flow": "inner", "args": {}}, parent=branch, actor="agent", principal="local")
     book.add("context.created", {**begun, "parent": outer}, parent=inner)
     book.add("context.needs_human", {"reason": "which one?"}, parent=inner)
@@ -483,7 +486,8 @@ def bridged() -> Book:
 def forked(change: Mapping[str, Any] = MappingProxyType({})) -> Book:
     """Write a session that goes on from another one, is served one outcome, and then leaves the past.
 
-    *change* makes it dishonest: without its origin, served by another one, in another place, with two origins.
+    *change* makes it dishonest: without its origin, served by another one, in another place, with two origins, or with
+    an effect of its own under an approval that was only served.
     """
     book = Book("af" * 16)
     root = start(book, "call")
@@ -494,6 +498,14 @@ def forked(change: Mapping[str, Any] = MappingProxyType({})) -> Book:
     span = book.add("tool.result", {"result": {}, "tool_name": "echo"}, parent=span, actor="tool", principal="local")
     served = {**above, "seq": 3, **change.get("call.served", {})}
     book.add("call.served", served, parent=root if "above" in change else span, principal="local")
+    approved = {**above, "seq": 4, **change.get("approval.served", {})}
+    served_approval = book.add("approval.served", approved, parent=root, principal="local")
+    span = book.add(
+        "tool.call", {"args": {}, "tool_name": "pay"}, parent=served_approval, actor="user", principal="local"
+    )
+    span = book.add("tool.result", {"result": {}, "tool_name": "pay"}, parent=span, actor="tool", principal="local")
+    if "effect" not in change:
+        book.add("call.served", {**above, "seq": 6}, parent=span, principal="local")
     span = book.add("tool.call", {"args": {"a": 2}, "tool_name": "echo"}, parent=root, actor="user", principal="local")
     failed = {"tool_name": "echo", "code": "FORK_DIVERGED", "message": "other", "outcome": "failed", "retryable": False}
     span = book.add("tool.error", failed, parent=span, actor="tool", principal="local")

@@ -1,4 +1,4 @@
-"""A skill that pays at once or slowly, and the tool that waits for the file ``go``: runs to suspend and interrupt."""
+"""Runs to suspend and interrupt: a skill that pays, a tool that waits for the file ``go``, a flow that pays twice."""
 
 SKILL = """\
     ---
@@ -41,4 +41,20 @@ SLOW = """
             while not Path("go").exists():
                 time.sleep(0.02)
             return {}
+"""
+BOTH = """
+    from deedbook import HandlerSpec
+    from deedbook.contract import Branch
+
+
+    class Plugin:
+        spec = HandlerSpec(takes={"type": "object"}, effects="none")
+
+        def __init__(self, settings, host):
+            pass
+
+        def __call__(self, args, run):
+            pay = lambda branch: branch.call("echo", {"text": "hi"})
+            run.parallel([Branch("left", pay), Branch("right", lambda branch: branch.call("echo", {"text": "ho"}))])
+            run.answer("paid both")
 """

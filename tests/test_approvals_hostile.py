@@ -7,6 +7,7 @@ import pytest
 
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.policy.requests import answer_faults
+from deedbook_audit.approval_rules import ApprovalRules
 from deedbook_audit.verify import verify_file
 
 SCHEMAS = Schemas.load(data_folder("schemas"))
@@ -80,6 +81,43 @@ def test_second_call_under_one_approval_is_found(tmp_path):
         book.add("tool.call", {"args": {"text": "hi"}, "tool_name": "echo"}, parent=span, principal="local")
     book.add("session.end", {"ok": True, "reason": "COMPLETED"}, parent=root)
     assert [each for each in findings(book, tmp_path) if "a second call" in each]
+
+
+@pytest.mark.parametrize("excised", [(True, True), (False, True), (True, False)])
+def test_second_call_under_one_approval_is_found_where_payloads_were_taken_out(excised):
+    rules, call = ApprovalRules(), {"args": {"text": "hi"}, "tool_name": "echo"}
+    assert list(rules.check("approval.requested", b"asked", b"root", ledgers.request())) == []
+    assert list(rules.check("approval.granted", b"granted", b"asked", ledgers.taken(ledgers.request()))) == []
+    found = [
+        list(rules.check_excised("tool.call", span, b"granted"))
+        if is_excised
+        else list(rules.check("tool.call", span, b"granted", call))
+        for is_excised, span in zip(excised, (b"first", b"second"), strict=True)
+    ]
+    assert found == [[], ["a second call under one approval"]]
+
+
+def test_call_under_a_request_that_was_withdrawn_is_found(tmp_path):
+    book = ledgers.Book("ee" * 16)
+    root = ledgers.start(book, "call")
+    asked = book.add("approval.requested", ledgers.request(), parent=root, actor="policy", principal="local")
+    withdrawn = {"approval": ledgers.request()["approval"], "reason": "the run that asked has ended without it"}
+    book.add("approval.withdrawn", withdrawn, parent=asked, principal="local")
+    span = book.add("approval.granted", ledgers.taken(ledgers.request()), parent=asked, principal="local")
+    book.add("tool.call", {"args": {"text": "hi"}, "tool_name": "echo"}, parent=span, principal="local")
+    assert findings(book, tmp_path) == ["a call was approved under a request that was withdrawn"]
+
+
+def test_use_of_an_approval_whose_request_was_withdrawn_is_found(tmp_path):
+    asked, book = ledgers.request(), ledgers.Book(ledgers.OWN, genesis="workspace")
+    root = book.add("ledger.created", {"format": "1.1", "kernel": "0.1.0", "workspace": "w"})
+    span = book.add("approval.requested", asked, parent=root, actor="policy", principal="local")
+    answered = book.add("approval.answered", ledgers.answer(asked), parent=span, actor="user", principal="ada")
+    withdrawn = {"approval": asked["approval"], "reason": "the fork that asked has ended"}
+    used = {"approval": asked["approval"], "session": "ab" * 16}
+    book.add("approval.withdrawn", withdrawn, parent=root, principal="local")
+    book.add("approval.used", used, parent=answered, principal="local")
+    assert findings(book, tmp_path, genesis="workspace") == ["an approval was used after its request was withdrawn"]
 
 
 @pytest.mark.parametrize("member", ["approval", "call", "charter", "shown", "expires"])

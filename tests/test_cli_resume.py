@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Place, ended, starter, until
-from payments import SKILL, SLOW
+from payments import BOTH, SKILL, SLOW
 
 
 @pytest.fixture
@@ -134,12 +134,61 @@ def test_interrupted_run_says_how_to_go_on_and_does(desk: Place):
     desk.run("verify", status=0)
 
 
+def test_request_of_a_fork_says_so_wherever_it_is_told_and_pays_nothing(desk: Place):
+    session = suspend(desk)
+    own, at = desk.request(), str(len(desk.events(session)) - 1)
+    desk.run("fork", session, "--at", at, status=0)
+    assert desk.request() == own, "a fork that runs no handler asks nobody"
+    fork = desk.run("fork", session, "--at", at, "--run", status=3).session
+    asked = desk.request()
+    assert asked != own
+    rows = desk.run("approvals", "list", "--all", "--json", status=0).fits("output_approvals_v1")["approvals"]
+    assert [(row["state"], row["fork_of"]) for row in rows if row["approval"] == asked] == [("withdrawn", session)]
+    named = f"fork of session {session}"
+    assert named in desk.run("approvals", "list", "--all", status=0).out
+    assert named not in desk.run("approvals", "list", status=0).out
+    assert named in desk.run("approvals", "show", asked, status=0).out
+    assert named in desk.run("tree", fork, status=0).out
+    assert "[APPROVAL_WITHDRAWN]" in desk.run("approvals", "run", asked, status=3).err
+    desk.run("verify", status=0)
+
+
 # --- other commands ---------------------------------------------------------------------------------------------------
 
 
 def test_sessions_says_what_a_suspended_one_waits_for(desk: Place):
     suspend(desk)
     assert f"approval {desk.request()} waits" in desk.run("sessions", status=0).out
+
+
+def test_every_call_at_which_a_run_waits_is_named(desk: Place):
+    desk.offer("flows", "both", BOTH)
+    desk.system("registry/high-level/both.yaml", "schema_version: v1\nid: both\nsummary: Pay.\nhandler: {flow: both}\n")
+    settings = (desk.path / ".system/deedbook.yaml").read_text()
+    desk.write(
+        ".system/deedbook.yaml",
+        settings.replace("profiles:", "profiles:\n  two: {flow: both, models: {standard: {provider: rules}}}", 1),
+    )
+    ran = desk.run("run", "--profile", "two", "pay", "--json", status=3)
+    told, session = ran.fits("output_run_v1")["suspended"], ran.json["session"]
+    asked = [payload["approval"] for payload in desk.payloads("approval.requested", session)]
+    assert len(asked) == 2
+    assert told["approvals"] == asked
+    (row,) = desk.run("sessions", "--json", status=0).fits("output_sessions_v1")["sessions"]
+    assert row["approvals"] == asked
+    listed = desk.run("sessions", status=0).out
+    waits = desk.run("resume", session, status=3).err
+    for each in asked:
+        assert f"(approval {each})" in listed
+        assert f"deedbook approvals approve {each}" in waits
+    assert "2 calls wait for a person: echo" in listed
+    answered = desk.run("approvals", "approve", asked[0], "--as", "ada", status=0)
+    assert f"It also waits at a call of echo: deedbook approvals show {asked[1]}" in answered.err
+    again = desk.run("resume", session, status=3).err
+    assert f"deedbook approvals approve {asked[1]} --as NAME" in again
+    assert f"deedbook approvals approve {asked[0]} --as NAME" not in again
+    assert "It also waits" not in desk.run("approvals", "approve", asked[1], "--as", "ada", status=0).err
+    assert desk.run("resume", session, status=0).out == "paid both\n"
 
 
 def test_session_that_is_closed_gives_its_run_up(desk: Place):

@@ -387,11 +387,21 @@ def failures(tmp_path, change):
 
 def test_verifier_checks_what_a_fork_says_of_itself(tmp_path):
     assert failures(tmp_path, {}) == []
-    assert failures(tmp_path, {"session.forked": None}) == ["call.served in a session that goes on from nowhere"]
+    nowhere = [f"{kind} in a session that goes on from nowhere" for kind in ("call.served", "approval.served")]
+    assert sorted(set(failures(tmp_path, {"session.forked": None}))) == sorted(nowhere)
     other = {"call.served": {"session": "6f" * 16}}
     assert failures(tmp_path, other) == [f"call.served of session {'6f' * 16}, which is not the parent"]
+    other = {"approval.served": {"session": "6f" * 16}}
+    assert failures(tmp_path, other) == [f"approval.served of session {'6f' * 16}, which is not the parent"]
     assert failures(tmp_path, {"above": True}) == ["call.served that is not under the outcome before it"]
     assert failures(tmp_path, {"twice": True}) == ["a second session.forked"]
+
+
+def test_verifier_finds_an_effect_under_an_approval_that_was_only_served(tmp_path):
+    honest = ledgers.forked().write(tmp_path)
+    assert compare_fork(honest, lambda _: None) == []
+    gaps = compare_fork(ledgers.forked({"effect": True}).write(tmp_path), lambda _: None)
+    assert [gap.found.startswith("one of its own, in event") for gap in gaps] == [True]
 
 
 def _forged(source: Path, place: Path, change) -> Path:

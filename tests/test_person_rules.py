@@ -136,12 +136,15 @@ def ask_after_a_lost_approval(made):
     made.answer(decision="rework")
 
 
-def fork(made):
-    """Serve the outcome of the parent, whose ledger has the answer."""
+def fork(made, *, approved=False):
+    """Serve the outcome of the parent, whose ledger has the answer; *approved*: a person must decide today as well."""
     above = {"session": "5f" * 16, "seq": 7, "hash": ledgers.HASH}
     made.book.add("session.forked", {**above, "goes_on": True}, parent=made.root)
     made.book.lines.insert(1, made.book.lines.pop())
-    call = made.book.add("tool.call", {"args": PAGE, "tool_name": ABILITY}, parent=made.branch, principal="local")
+    branch = made.branch
+    if approved:
+        branch = made.book.add("approval.served", {**above, "seq": 2}, parent=branch, principal="local")
+    call = made.book.add("tool.call", {"args": PAGE, "tool_name": ABILITY}, parent=branch, principal="local")
     result = {"result": {"decision": "rework", "note": ""}, "tool_name": ABILITY}
     ended = made.book.add("tool.result", result, parent=call, actor="tool")
     made.book.add("call.served", {**above, "seq": 3}, parent=ended)
@@ -317,12 +320,26 @@ def test_decision_that_no_approver_signed_fails_however_well_the_chain_was_made(
     assert any(FORGED[record] in each for each in found), found
 
 
-def test_served_answer_of_a_fork_is_that_of_its_parent(made, tmp_path):
-    fork(made)
+@pytest.mark.parametrize("approved", [False, True])
+def test_served_answer_of_a_fork_is_that_of_its_parent(made, tmp_path, approved):
+    fork(made, approved=approved)
     path = tmp_path / ".events.jsonl"
     path.write_bytes(b"".join(ledgers.forge(made.book.lines)))
     found = verify_file(path, schemas=SCHEMAS).structure.failures
     assert [each.found for each in found if each.check == "approval"] == []
+
+
+def test_refusal_that_a_fork_repeats_decides_stop(made, tmp_path):
+    made.book.add(
+        "session.forked", {"session": "5f" * 16, "seq": 7, "hash": ledgers.HASH, "goes_on": True}, parent=made.root
+    )
+    made.book.lines.insert(1, made.book.lines.pop())
+    refused = {"kind": "tool", "name": ABILITY, "code": "APPROVAL_REFUSED", "reason": "no", "args": PAGE}
+    made.book.add("tool.denied", refused, parent=made.branch, actor="policy", principal="local")
+    made.answer(decision="stop")
+    path = tmp_path / ".events.jsonl"
+    path.write_bytes(b"".join(ledgers.forge(made.book.lines)))
+    assert verify_file(path, schemas=SCHEMAS).structure.failures == ()
 
 
 def test_fork_that_was_served_nothing_has_no_answer(made, tmp_path):

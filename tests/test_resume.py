@@ -295,6 +295,29 @@ def test_flow_that_asks_for_something_else_does_nothing(office, did):
     assert state_of(office, session) == "suspended"
 
 
+@pytest.mark.parametrize("changed", ["recorded", "asked about"])
+def test_flow_that_gives_other_arguments_does_nothing(lab, did, changed):
+    sums = {"recorded": 1, "asked about": 2}
+
+    def work(args, run):
+        run.call("pay", {"sum": sums["recorded"]})
+        run.call("pay", {"sum": sums["asked about"]})
+
+    office_of(lab, did)
+    lab.flow("work", work)
+    session = suspended(lab)
+    answered(lab, session)
+    before = sums[changed]
+    sums[changed] = 100
+    got = resume(lab, session)
+    assert isinstance(got, Err)
+    assert (got.error.code, did) == ("RESUME_DIVERGED", [1])
+    assert f"pay was asked for otherwise: /sum: recorded {before}, now 100" in got.error.message
+    sums[changed] = before
+    assert isinstance(resume(lab, session), Ok), "the approval is unused"
+    assert did == [1, 2]
+
+
 def test_another_charter_is_refused_with_the_difference_unless_it_is_accepted(office):
     session = suspended(office)
     answered(office, session)

@@ -1,11 +1,13 @@
 """What flows are given: roles at work, messages that are checked, and no way round the door."""
 
+import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from deedbook import ALLOW, Err, Failed, HandlerSpec, Ok
-from deedbook.contract import TokenCount
+from deedbook.contract import Branch, TokenCount
 
 ECHO = {"id": "t1", "name": "echo", "args": {"text": "hi"}}
 
@@ -450,3 +452,75 @@ def test_model_that_fails_fails_its_role_and_the_record_says_so(lab):
     assert isinstance(got, Err)
     assert (got.error.code, got.error.retryable) == ("PROVIDER_ERROR", True)
     assert lab.payload("llm.error")["code"] == lab.payload("flow.error")["code"] == "PROVIDER_ERROR"
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda run: run.call("echo", {}),
+        lambda run: run.new_id(),
+        lambda run: run.agent("worker"),
+        lambda run: run.parallel([Branch("one", lambda own: own.call("echo", {}))]),
+        lambda run: run.context.note("a note", {}),
+    ],
+    ids=["call", "value", "role", "parallel", "context"],
+)
+def test_thread_beside_parallel_asks_for_nothing(lab, flow, ask):
+    def work(run):
+        with ThreadPoolExecutor(1) as pool:
+            return failure(lambda: pool.submit(ask, run).result())
+
+    refused = flow(work)
+    assert (refused.code, "run.parallel" in str(refused)) == ("NOT_AVAILABLE", True)
+    assert not {"tool.call", "run.value", "run.branch", "agent.transition", "context.noted"} & {*lab.types()}
+
+
+def test_role_and_branch_are_asked_in_their_own_thread_only(lab, flow):
+    def work(run):
+        agent = run.agent("worker")
+
+        def branch(own):
+            assert own.call("echo", {"text": "own"}) == {"text": "own"}
+            outer = failure(run.call, "echo", {"text": "outer"})
+            return outer.code, failure(agent.complete, {"messages": []}).code
+
+        codes, _ = run.parallel([Branch("one", branch), Branch("other", lambda own: None)])
+        return codes, agent.complete({"messages": [{"role": "user", "content": "hi"}]})["text"]
+
+    assert flow(work) == (("NOT_AVAILABLE", "NOT_AVAILABLE"), "hi")
+    assert [event.payload["args"]["text"] for event in lab.all("tool.call")] == ["own"]
+
+
+def test_only_branch_may_ask_the_run_that_waits_for_it(lab, flow):
+    """Nothing else asks at that time, so the order of requests is that of the branch."""
+
+    def work(run):
+        def inner(own):
+            with ThreadPoolExecutor(1) as pool:
+                beside = failure(lambda: pool.submit(run.call, "echo", {}).result())
+            return [run.call("echo", {"text": "outer"}), beside.code]
+
+        (told,) = run.parallel([Branch("one", lambda own: own.parallel([Branch("inner", inner)])[0])])
+        return told
+
+    assert flow(work) == [{"text": "outer"}, "NOT_AVAILABLE"]
+
+
+def test_coroutine_of_a_flow_asks_in_the_thread_of_its_loop_only(lab):
+    async def work(args, run):
+        told.append(await run.acall("echo", {"text": "hi"}))
+        with pytest.raises(Failed) as refused:
+            await asyncio.to_thread(run.call, "echo", {"text": "beside"})
+        told.append(refused.value.code)
+        return {"reply": "done", "state": "COMPLETED"}
+
+    told = []
+    lab.tool("echo", lambda args, ctx: args)
+    lab.skill("greet", allows="echo", triggers="hello")
+    lab.flow("work", work)
+    with lab.session("run") as session:
+        assert isinstance(session.run("hello"), Ok)
+    assert told == [{"text": "hi"}, "NOT_AVAILABLE"]

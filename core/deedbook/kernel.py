@@ -60,7 +60,7 @@ from .workspace.sources import SYSTEM, find_workspace
 from .workspace.trust import check_search_path, hold_sources, open_sources, open_state
 
 if TYPE_CHECKING:
-    from .call.pending_calls import OpenAnswer, PendingCalls
+    from .call.pending_calls import ForkTerms, OpenAnswer, PendingCalls
     from .continuation.resume import Resumption
     from .continuation.settling import PersonResult, Settlement
     from .maintenance.closing import RecoveryResult
@@ -154,19 +154,20 @@ class Kernel:
         Under another charter than before, *accept_charter* must be its digest. *wait* is how many seconds to wait for a
         person, *result* a person's own result for a call that waits (`approvals.results.sign_as`). Raises
         `LedgerError`: ``LEDGER_LOCKED`` while another process has the session, ``SESSION_NOT_FOUND``,
-        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``RESUME_REFUSED`` if there is no open run; `BindingError`
-        (``RESUME_CHARTER_CHANGED``); `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a *result* as
-        `build_settlement`. Then nothing is recorded.
+        ``SESSION_ENDED``, ``SESSION_HANDED_OVER``, ``SESSION_COPIED``, ``RESUME_REFUSED`` if there is no open run;
+        `BindingError` (``RESUME_CHARTER_CHANGED``); `ApprovalError` (``NEEDS_HUMAN``) without an answer; and for a
+        *result* as `build_settlement`. Then nothing is recorded.
         """
         self._refuse_closed()
         from .call.pending_calls import principal_of
         from .continuation import resume as continuation
-        from .ledger.recovery import refuse_cut, refuse_handed_over
+        from .ledger.recovery import refuse_copy, refuse_cut, refuse_handed_over
         from .maintenance.closing import folder_of
 
         folder, place = folder_of(self.state, session), Path(self.state.path, SESSIONS, session)
         durability, run = self.bindings.charter.document["durability"], self.identity.run(run)
         with ExitStack() as undo:
+            refuse_copy(Path(self.state.path), session)
             refuse_cut(Path(self.state.path), session)
             ledger = Ledger.reopen(folder, durability=durability, sealer=self.sealer, clock=clock, fdatasync=fdatasync)
             undo.callback(ledger.close)
@@ -183,7 +184,10 @@ class Kernel:
                 past=[*found.parent.events, *added],
             )  # fmt: skip
             prompt = found.prompt
-            reopened.reopen(found.start.span, (prompt.prompt, prompt.signals, prompt.message, prompt.flow), runs)
+            asked = any(event.type == "approval.requested" for event in found.parent.events)
+            reopened.reopen(
+                found.start.span, (prompt.prompt, prompt.signals, prompt.message, prompt.flow), runs, has_requests=asked
+            )
             self.identity.adopt(ledger)
             self._record_head(reopened, run)
             undo.pop_all()
@@ -268,11 +272,11 @@ class Kernel:
             return "; ".join([*shown[:_MOST], *more])
         return ""
 
-    def pending_calls(self, wait: float | None = 0.0) -> "PendingCalls":
-        """Return the store of calls that a person must decide; see `session`."""
+    def pending_calls(self, wait: float | None = 0.0, fork: "ForkTerms | None" = None) -> "PendingCalls":
+        """Return the store of calls that a person must decide; see `session`. *fork* is set for the calls of a fork."""
         from .call.pending_calls import PendingCalls
 
-        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0, self.site.root)
+        return PendingCalls(self.ledger, self.active_charter.charter, wait or 0.0, root=self.site.root, fork=fork)
 
     def principal(self, name: str, *, via: str = PROGRAM.via) -> Principal:
         """Return a declared principal, or a client as ``agent:NAME``; raises `BindingError`.

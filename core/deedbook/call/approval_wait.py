@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from deedbook.contract import Event, Object
+from deedbook.format import canonical
 from deedbook.format.errors import (
     ApprovalError,
     DeedbookError,
@@ -23,7 +24,7 @@ from deedbook.format.errors import (
     fault,
     recordable,
 )
-from deedbook.format.events import Entry
+from deedbook.format.events import Entry, label
 from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bound import BoundAbility, Caller
@@ -35,6 +36,7 @@ from .handlers import RunSuspended, Ticket
 from .pending_calls import Grant, PendingCall, PendingCalls
 from .queue import ApprovalRequest
 from .records import CallRecorder
+from .run_requests import FORK_OVER, RUN_OVER, RunRequests
 
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
@@ -80,7 +82,8 @@ class ApprovalWait:
         shared.
         """
         span, now = self._ledger.span(), self._ledger.now()
-        request = self._pending_calls.request(verdict, bound, caller, given, (self._ledger.session_id, span, now))
+        when, waits = (self._ledger.session_id, span, now), self._suspends and caller.run is not None
+        request = self._pending_calls.request(verdict, bound, caller, given, when, waits=waits)
         pending = self._unsettled[span] = PendingCall(verdict, bound, caller, given, cause, span, request)
         try:
             pending = attrs.evolve(pending, queue=self._pending_calls.open_queue(now, caller))
@@ -214,6 +217,26 @@ class ApprovalWait:
             self._ledger.append([self._withdrawal(pending, reason)], durable=True)
             self.deny(pending, fault("CANCELLED", f"{pending.bound.id} was cancelled while it waited for a person"))
 
+    def end_run(self, run: str, code: str | None) -> None:
+        """Withdraw what was requested inside *run*, which ends with the error *code*; all for an empty text.
+
+        A run that ends because it needs a person leaves its requests open. Raises `DeedbookError`.
+        """
+        made = RunRequests(read(self._ledger.place))
+        if run and (code == "NEEDS_HUMAN" or made.needs_person(run)):
+            return
+        asked = {str(each.payload["approval"]): each for each in made.within(run)}
+        reason = RUN_OVER if run else FORK_OVER
+        withdrawn = self._pending_calls.withdraw_open(list(asked), reason)
+        entries = [self._withdrawal_of(asked[each], each, reason) for each in withdrawn]
+        if entries:
+            self._ledger.append(entries, durable=True)
+
+    def _withdrawal_of(self, asked: Event, identity: str, reason: str) -> Entry:
+        who = label("approval.withdrawn", "runtime", asked.principal)
+        payload = canonical.encode_payload({"approval": identity, "reason": reason})
+        return Entry(who, self._ledger.span(), asked.span, payload)
+
     def abandon(self, caller: Caller) -> None:
         """Withdraw what *caller* has requested in this thread and does not wait for: an interrupt came before.
 
@@ -297,7 +320,8 @@ class ApprovalWait:
             return self.deny(pending, error)
         payload = {"approval": identity, "expires": expires}
         expired = self._recorder.note("approval.expired", "runtime", pending.caller, pending.span, payload)
-        why = f"request {identity} has expired; make the call again"
+        again = "begin the fork again" if "fork_of" in pending.request else "make the call again"
+        why = f"request {identity} has expired; {again}"
         return self.deny(pending, fault("APPROVAL_EXPIRED", why), [expired])
 
     def _deny_refused(self, pending: PendingCall, found: ApprovalRequest, error: DomainError) -> Err:

@@ -48,7 +48,7 @@ from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_so
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
-from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform, settle
+from .handlers import Interrupted, Outcome, RunSuspended, ServeApproved, ServedCall, Ticket, aperform, perform, settle
 from .open_calls import OpenCalls
 from .records import CallRecorder
 
@@ -93,8 +93,9 @@ class Door:
     *facts* reads the facts that gates declare, *invoke* calls the handler of each kind, *clock* counts the seconds.
     *parts* are the functions of features: facts, and what is called before intents and effects. *calls* holds the
     tickets without a recorded outcome. If *is_uncertain*, an interrupt came during recording, and only the ledger shows
-    which calls are open. If the session *suspends*, a run that needs a person, or is interrupted, stays open.
-    *pending_calls* keeps calls that a person must decide.
+    which calls are open. If the session *suspends*, a run that needs a person, or is interrupted, stays open;
+    *has_past_requests* if it asked for approvals before it was resumed.
+    *pending_calls* keeps calls that a person must decide; *serve_approved* may decide about them first.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by name
@@ -107,6 +108,7 @@ class Door:
         clock: Clock,
         pending_calls: Callable[[], "PendingCalls"],
         deferred: bool = False,
+        serve_approved: ServeApproved | None = None,
         parts: SessionParts = SessionParts(),  # noqa: B008 - an immutable tuple
     ) -> None:
         self.bindings = bindings
@@ -114,7 +116,7 @@ class Door:
         self.clock = clock
         self.calls = OpenCalls(ledger, self._close)
         self.is_uncertain = False
-        self.suspends = False
+        self.suspends = self.has_past_requests = False
         self.recorder = CallRecorder(ledger, bindings.enforcement)
         self._parts = parts
         self._turn = RLock()
@@ -127,6 +129,7 @@ class Door:
         self._invoke = invoke
         self._pending_calls = pending_calls
         self._deferred = deferred
+        self._serve_approved = serve_approved
         self._wait: ApprovalWait | None = None
         self._wait_lock = Lock()
         self._closed = False
@@ -320,6 +323,10 @@ class Door:
         raw: bytes, entries: list[Entry], grant: "Grant | None", held: ExitStack | None = None,
     ) -> "OpenResult":  # fmt: skip
         """Record what follows from a verdict that denies nothing: the intent, or the request for a person."""
+        if verdict.outcome == "ask" and self._serve_approved is not None:
+            served = self._serve_approved(bound, verdict.raw)
+            if served is not None:
+                return self._serve(served, verdict, bound, caller, context, cause, raw, entries, held)
         if verdict.outcome == "ask" and not self._deferred:
             return self.approval_wait.request_approval(verdict, bound, caller, raw, cause, entries)
         draft = self._reserve(verdict, bound, caller, context, raw, held)
@@ -329,6 +336,20 @@ class Door:
             return self._deny(verdict, caller, bound.id, cause, entries, context.now)
         draft.approval = grant.approval if grant else None
         return Ok(self._open(verdict, bound, caller, cause, entries, draft))
+
+    def _serve(  # noqa: PLR0913 - as above
+        self, served: ServedCall | DomainError, verdict: Verdict, bound: BoundAbility, caller: Caller,
+        context: DecisionContext, cause: str, raw: bytes, entries: list[Entry], held: ExitStack | None,
+    ) -> "OpenResult":  # fmt: skip
+        """Open a call that was approved in the past, without the right to an effect; or deny it."""
+        if isinstance(served, DomainError):
+            verdict.deny(served.code, recordable(served.message), verdict.by)
+            return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+        draft = self._reserve(verdict, bound, caller, context, raw, held)
+        approved = self.recorder.note("approval.served", "runtime", caller, cause, served.approval)
+        ticket = self._open(verdict, bound, caller, approved.span, [*entries, approved], draft)
+        ticket.served = served.outcome
+        return Ok(ticket)
 
     def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
         """Record that the call is denied, after *entries*, and return why."""
@@ -457,6 +478,8 @@ class Door:
         """Invoke the handler of an opened call and close the ticket with its outcome (steps 6 to 9)."""
         if ticket.span not in self.open:
             return _closed_error(ticket)
+        if ticket.served is not None:
+            return self.after(ticket, ticket.served)
         try:
             outcome = perform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
@@ -468,6 +491,8 @@ class Door:
         """Act like `perform`, awaiting an asynchronous handler."""
         if ticket.span not in self.open:
             return _closed_error(ticket)
+        if ticket.served is not None:
+            return await self.aafter(ticket, ticket.served)
         try:
             outcome = await aperform(ticket, self._invoke[ticket.bound.kind], self.clock)
         except Interrupted as stop:
@@ -499,10 +524,22 @@ class Door:
 
         return await off_loop(self.after, ticket, outcome)
 
+    def end_requests(self, run: str, outcome: Outcome | None = None) -> None:
+        """Withdraw the requests of *run* (a span), which ends with *outcome*; for an empty text, those of all calls.
+
+        If that fails, the requests stay open, but no process uses their approvals: it reads that the run has ended.
+        """
+        if self._wait is not None or self.has_past_requests:
+            code = outcome.error.code if outcome and outcome.error else None
+            with suppress(DeedbookError, OSError):
+                self.approval_wait.end_run(run, code)
+
     def _close(self, ticket: Ticket, outcome: Outcome) -> Result[Json]:
         try:
             if not self.calls.take(ticket):
                 return _closed_error(ticket)
+            if ticket.bound.kind == "flow":
+                self.end_requests(ticket.span, outcome)
             return (
                 self._record_result(ticket, outcome) if outcome.end == "result" else self._record_error(ticket, outcome)
             )

@@ -6,7 +6,7 @@ There is always an outcome, unless the handler is a flow whose run is suspended.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -36,7 +36,8 @@ class Ticket:
     clock, in seconds; *outcome* is the span of its outcome, and *end* how it ended (`Outcome`). *signals* are those of
     hooks. *asked* is the reason why a person must decide, if the agent asks the person. *settlements* are functions of
     features to call with the outcome. *limit* ends a coroutine at the *deadline*. *approval* is the answer of the
-    person who approved the call, if one was asked.
+    person who approved the call, if one was asked. *served* is the recorded outcome that the call gets in place of its
+    handler's.
     """
 
     bound: BoundAbility
@@ -54,6 +55,7 @@ class Ticket:
     settlements: "tuple[Callable[[Outcome | None], None], ...]" = ()
     limit: "Timeout | None" = None
     approval: Approval | None = None
+    served: "Outcome | None" = None
 
     def extend(self, seconds: float) -> None:
         """Let the call, which is under way, end *seconds* later."""
@@ -83,6 +85,22 @@ class Outcome(NamedTuple):
     error: DomainError | None = None
     late: bool = False
     events: tuple[tuple[str, Object], ...] = ()
+
+
+class ServedCall(NamedTuple):
+    """A call that a person approved in the past that a session repeats; the approval allows no effect.
+
+    *approval* is the payload of ``approval.served``; *outcome* is what the call gets in place of its handler's outcome.
+    A flow has none: it runs again, and acts through calls.
+    """
+
+    approval: Object
+    outcome: Outcome | None
+
+
+ServeApproved: TypeAlias = Callable[[BoundAbility, bytes], ServedCall | DomainError | None]
+"""Decides in place of a person about a call (its ability, and the bytes of its arguments): what it gets, or why it is
+denied; ``None`` if a person must be asked."""
 
 
 def settle(settlements: "Iterable[Callable[[Outcome | None], None]]", outcome: Outcome | None) -> None:

@@ -20,7 +20,7 @@ from deedbook.format.events import Entry, label, new_id, timestamp
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.paths import LEDGER_FILE
-from deedbook.format.reader import Follower
+from deedbook.format.reader import Follower, read
 from deedbook.format.terminal import plain
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.policy.bound import BoundAbility, Caller, Scope
@@ -39,6 +39,7 @@ from deedbook.policy.requests import (
 
 from .named_files import describe_program, find_changed
 from .queue import OPEN, ApprovalQueue, ApprovalRequest, State, refuse_state
+from .run_requests import RunRequests
 
 EXPIRES_S: Final = 3600
 """How many seconds a request is valid by default."""
@@ -87,6 +88,18 @@ class PendingCall:
         return found if found and (found.answer or found.withdrawn) else None
 
 
+@attrs.frozen
+class ForkTerms:
+    """What holds for requests of the fork *session* of the session *parent*: they expire when the fork has *ended*.
+
+    Their approvals are for this fork alone, and it uses no others. *began* is the time of its first event.
+    """
+
+    session: str
+    parent: str
+    began: str
+
+
 class Grant(NamedTuple):
     """A checked approval of a request; *record* is its payload in the session's ledger."""
 
@@ -115,6 +128,10 @@ class OpenAnswer(NamedTuple):
     record: Object | None = None
 
 
+class _NothingOpen(Exception):  # noqa: N818 - a state
+    """No request is open any more."""
+
+
 class _AlreadyFiled(Exception):  # noqa: N818 - it carries the found request
     """Another process filed a request for the same call meanwhile."""
 
@@ -127,14 +144,22 @@ class PendingCalls:
     """The pending calls of one charter, in the workspace's *ledger*.
 
     A caller waits for the answer for *wait_seconds* seconds. *deferred*: no request is filed, since the agent asks a
-    person. *root* is the folder of the workspace, in which the files of programs are found.
+    person. *root* is the folder of the workspace, in which the files of programs are found. *fork* is set for the calls
+    of a fork.
     """
 
     def __init__(
-        self, ledger: WorkspaceLedger, charter: Charter, wait_seconds: float = 0.0, root: Path | None = None
+        self,
+        ledger: WorkspaceLedger,
+        charter: Charter,
+        wait_seconds: float = 0.0,
+        *,
+        root: Path | None = None,
+        fork: ForkTerms | None = None,
     ) -> None:
         self.wait_seconds = wait_seconds
         self._root = root
+        self._fork = fork
         self._ledger = ledger
         self._charter = charter
         self._seconds: float = charter.document.get("approvals", {}).get("expires_s", EXPIRES_S)
@@ -143,14 +168,17 @@ class PendingCalls:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def request(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, when: tuple[str, str, str]
-    ) -> Object:
+        self, verdict: Verdict, bound: BoundAbility, caller: Caller, given: bytes, when: tuple[str, str, str],
+        *, waits: bool = False,
+    ) -> Object:  # fmt: skip
         """Return the complete request; *when* is the session, the span and the time.
 
-        Secrets are masked before it is hashed: a person sees exactly what the ledger holds.
+        If the run of the call can be suspended, it *waits* for the answer. Secrets are masked before the request is
+        hashed: a person sees exactly what the ledger holds.
         """
         session, span, now = when
-        expires = datetime.fromisoformat(now).timestamp() + self._lifetime(caller)
+        begins, lifetime = self._fork.began if self._fork else now, self._run_seconds if waits else self._seconds
+        expires = datetime.fromisoformat(begins).timestamp() + lifetime
         asked = {
             "approval": new_id(),
             "session": session,
@@ -174,8 +202,10 @@ class PendingCalls:
         }
         if verdict.by is not None:
             asked["by"] = dict(verdict.by)
-        if caller.limits:
-            limits = [{"branch": each.branch, **each.document} for each in caller.limits]
+        limits = [{"branch": each.branch, **each.document} for each in caller.limits]
+        if self._fork:
+            asked |= {"mode": caller.mode, "limits": limits, "fork_of": self._fork.parent, "schema_version": "v4"}
+        elif limits:
             asked |= {"mode": caller.mode, "limits": limits, "schema_version": "v3"}
         elif caller.mode != "interactive":
             asked |= {"mode": caller.mode, "schema_version": "v2"}
@@ -190,12 +220,9 @@ class PendingCalls:
 
     def open_queue(self, now: str, caller: Caller) -> ApprovalQueue:
         """Return the queue with every request of *caller* that may be valid at *now*; raises `LedgerError`."""
-        since = timestamp(max(datetime.fromisoformat(now).timestamp() - self._lifetime(caller), 0))
+        longest = self._seconds if caller.run is None else self._run_seconds
+        since = timestamp(max(datetime.fromisoformat(now).timestamp() - longest, 0))
         return ApprovalQueue.since(_folder(self._ledger), since)
-
-    def _lifetime(self, caller: Caller) -> float:
-        """Return for how many seconds a request of *caller* is valid: that of a run waits, unless YAML limits it."""
-        return self._seconds if caller.run is None else self._run_seconds
 
     def find_answer(self, approval: str, now: str) -> "OpenAnswer | None":
         """Return why the call of the request *approval* may not be judged again now: it waits, or was refused.
@@ -254,6 +281,10 @@ class PendingCalls:
         with closing(ApprovalQueue.since(_folder(self._ledger), request["requested"])) as queue:
             return queue.get(request["approval"]) is not None
 
+    def withdraw_open(self, approvals: Sequence[str], reason: str) -> list[str]:
+        """Withdraw those of the requests *approvals* that are open, and return these; raises `LedgerError`."""
+        return withdraw(self._ledger, approvals, reason)
+
     def withdraw(self, request: Object, reason: str) -> None:
         """Withdraw *request*: no caller waits for the answer any more. Raises `LedgerError`."""
         payload = {"approval": request["approval"], "reason": reason}
@@ -272,7 +303,11 @@ class PendingCalls:
         if pending.state(now) in OPEN and request["charter"] != self._charter.digest:
             raise ApprovalError(charter_changed_error(pending.id))
         refuse_state(pending, now, wanted="approved")
-        refuse_performed(Path(self._ledger.place).parents[1], pending, queue, now)
+        state = Path(self._ledger.place).parents[1]
+        refuse_ended(state, request)
+        if "fork_of" in request and (self._fork is None or request["session"] != self._fork.session):
+            raise ApprovalError(_fork_error(request))
+        refuse_performed(state, pending, queue, now)
         return Grant(pending, queue, ApprovedCall.of(request), self._answer_record(pending, queue, request))
 
     def use(self, grant: Grant, session: str, now: str) -> None:
@@ -333,11 +368,14 @@ def _matching_requests(
 ) -> Iterator[tuple[ApprovalRequest, Object]]:
     """Yield the requests of the queue in *state* that are for exactly the same call as *request*.
 
-    The same call, charter, asking gate and reason, for the same principal at the same position of a run.
+    The same call, charter, asking gate and reason, for the same principal at the same position of a run. The requests
+    of a fork are for calls of that fork.
     """
     wanted = {name: value for name, value in request.items() if name not in _OWN}
     for pending in list(queue):
         payload = pending.requested.payload
+        if "fork_of" in request and payload.get("session") != request["session"]:
+            continue
         if payload.get("call") == request["call"] and pending.state(now) == state:
             with suppress(DeedbookError):  # an unreadable one does not count
                 found = queue.request(pending)
@@ -345,20 +383,58 @@ def _matching_requests(
                     yield pending, found
 
 
-def withdraw(ledger: WorkspaceLedger, approvals: Sequence[str], reason: str) -> None:
-    """Withdraw the requests *approvals* that are still open in the workspace's *ledger*; raises `LedgerError`."""
+def withdraw(ledger: WorkspaceLedger, approvals: Sequence[str], reason: str) -> list[str]:
+    """Withdraw the requests *approvals* that are still open in the workspace's *ledger*; raises `LedgerError`.
+
+    Returns the ids of the withdrawn ones. A request that another process uses meanwhile is left.
+    """
     if not approvals:
+        return []
+    now, left = ledger.now(), list[ApprovalRequest]()
+
+    def check() -> None:
+        queue.refresh()
+        left[:] = [each for each in filter(None, map(queue.get, approvals)) if each.state(now) in OPEN]
+        if not left:
+            raise _NothingOpen
+
+    def entries() -> list[Entry]:
+        return [_withdrawal(ledger, queue.request(each), reason) for each in left]
+
+    with ApprovalQueue.since(_folder(ledger), "") as queue, suppress(_NothingOpen):
+        check()
+        ledger.append(entries, durable=True, check=check)
+    return [each.id for each in left]
+
+
+def _withdrawal(ledger: WorkspaceLedger, request: Object, reason: str) -> Entry:
+    payload = {"approval": request["approval"], "reason": reason}
+    who = label("approval.withdrawn", "runtime", request["principal"]["id"])
+    return Entry(who, ledger.span(), ledger.root, canonical.encode_payload(payload))
+
+
+def refuse_ended(state: Path, request: Object) -> None:
+    """Raise `ApprovalError` if the run or the session that made *request* has ended without it.
+
+    Its withdrawal may not have reached the workspace ledger. A session whose file is gone says nothing.
+    """
+    place = state / "sessions" / request["session"]
+    try:
+        made = RunRequests(read(place))
+    except FileNotFoundError:
         return
-    now, entries = ledger.now(), []
-    with ApprovalQueue.since(_folder(ledger), "") as queue:
-        for found in filter(None, map(queue.get, approvals)):
-            if found.state(now) in OPEN:
-                who = queue.request(found)["principal"]["id"]
-                payload = {"approval": found.id, "reason": reason}
-                entry = label("approval.withdrawn", "runtime", who)
-                entries.append(Entry(entry, ledger.span(), ledger.root, canonical.encode_payload(payload)))
-    if entries:
-        ledger.append(entries, durable=True)
+    except LedgerError as problem:
+        raise ApprovalError(problem.error) from None
+    found = made.find(request["span"])
+    if why := made.describe_end(found) if found else "":
+        text = f"request {request['approval']} was withdrawn: {why}; make the call again"
+        raise ApprovalError(fault("APPROVAL_WITHDRAWN", text))
+
+
+def _fork_error(request: Object) -> DomainError:
+    fork = f"session {request['session']}, a fork of session {request['fork_of']}"
+    why = f"only {fork}, may use the approval of request {request['approval']}, while it waits for the answer"
+    return fault("APPROVAL_OF_FORK", f"{why}: deedbook fork … --run --wait SECONDS")
 
 
 def refuse_approver(principals: Mapping[str, Any], request: Object, approver: str) -> None:

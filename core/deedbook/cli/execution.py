@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,33 +147,47 @@ class SuspensionListener:
 
     def __init__(self) -> None:
         self.payload: Object | None = None
+        self.approvals: list[Any] = []
 
     def __call__(self, event: Event) -> None:
         """Record *event* if it suspends the session."""
         if event.type == "session.suspended":
             self.payload = event.payload
 
+    def find_requests(self, state: Path, session: str) -> None:
+        """Find all requests at which the run waits: several branches may wait at the same time."""
+        from deedbook.continuation.resume import unanswered_requests
+
+        if self.payload is not None and self.payload["approval"] is not None:
+            self.approvals = [self.payload["approval"]]
+            with suppress(DeedbookError, OSError):
+                found = [asked.payload["approval"] for asked in unanswered_requests(state, session)]
+                self.approvals = found or self.approvals
+
     def members(self) -> dict[str, Any]:
         """Return the member of the JSON answer of a suspended run; without a value that is ``None``."""
         if self.payload is None:
             return {}
-        return {"suspended": {name: value for name, value in self.payload.items() if value is not None}}
+        told = {name: value for name, value in self.payload.items() if value is not None}
+        return {"suspended": {**told, **({"approvals": self.approvals} if len(self.approvals) > 1 else {})}}
 
     def lines(self, session: str) -> list[str]:
         """Return how to go on with a suspended run."""
         if self.payload is None:
             return []
-        approval = self.payload["approval"]
         said = [f"the run is suspended; go on with: deedbook resume {session}"]
-        if approval is not None:
-            return [
-                f"see what it would do: deedbook approvals show {show(approval)}",
-                f"an approver answers with: deedbook approvals approve {show(approval)} --as NAME",
-                *said,
-            ]
+        if self.approvals:
+            return [*(line for each in self.approvals for line in _how_to_answer(show(each))), *said]
         if self.payload["code"] in ("RESUME_DIVERGED", "RESUME_INCOMPLETE"):
             said.append(f"to give it up: deedbook sessions close {session}")
         return said
+
+
+def _how_to_answer(approval: str) -> tuple[str, str]:
+    return (
+        f"see what it would do: deedbook approvals show {approval}",
+        f"an approver answers with: deedbook approvals approve {approval} --as NAME",
+    )
 
 
 class Violations:
@@ -275,6 +290,7 @@ def execute(
                 _report(ending, denials)
             _report_session(kernel, session, suspension)
             raise
+        suspension.find_requests(kernel.site.state, session.id)
         if options.json:
             told = {**_summary(kernel, session, ending, denials), **suspension.members()}
             as_json({**told, "signals": signals.found})

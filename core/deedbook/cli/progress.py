@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from deedbook.contract import Event, Json, Object
-from deedbook.format.event_text import show
+from deedbook.format.event_text import describe_reason, show
 from deedbook.format.families import RUN_ENDS
 from deedbook.format.terminal import plain, short
 
@@ -68,7 +68,8 @@ class ApprovalNotice:
     def __call__(self, event: Event) -> None:
         """Report *event* if it is such a request."""
         if event.type == "approval.requested" and self._waits(event.payload):
-            name, reason, identity = (show(event.payload[key]) for key in ("name", "reason", "approval"))
+            name, identity = (show(event.payload[key]) for key in ("name", "approval"))
+            reason = describe_reason(event.payload)
             with suppress(OSError):
                 message(plain(f"{name} waits for a person: {reason}"))
                 message(f"an approver answers with: deedbook approvals approve {identity} --as NAME")

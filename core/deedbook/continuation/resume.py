@@ -9,12 +9,14 @@ import attrs
 from deedbook.call.approval_wait import LONGEST_PAUSE
 from deedbook.call.handlers import reconcile
 from deedbook.call.pending_calls import OpenAnswer
+from deedbook.call.queue import ApprovalQueue
 from deedbook.contract import Event, Object
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold, RunContexts
 from deedbook.format.errors import ApprovalError, DomainError, LedgerError, fault
 from deedbook.format.events import Entry, is_ended, label
 from deedbook.format.folds import fold
+from deedbook.format.reader import read
 from deedbook.format.sealed import Sealer
 from deedbook.ledger.ledger import Ledger
 from deedbook.ledger.recovery import intents_without_outcome, unknown_outcome
@@ -108,6 +110,20 @@ def has_open_run(events: Sequence[Event]) -> bool:
 def open_requests(events: Sequence[Event]) -> list[Event]:
     """Return the requests for approval at which the open run of *events* waits, one for each branch."""
     return _waiting_requests(RunRequests(events))
+
+
+def unanswered_requests(state: Path, session: str) -> list[Event]:
+    """Return the requests at which the run of a suspended *session* waits, and that nobody has answered, in order.
+
+    Raises `LedgerError`, `FileNotFoundError`.
+    """
+    events = list(read(state / "sessions" / session))
+    if not has_open_run(events):
+        return []
+    with ApprovalQueue.of(state) as queue:
+        found = [(event, queue.get(str(event.payload.get("approval")))) for event in open_requests(events)]
+    asked = [event for event, pending in found if pending is not None and pending.answer is None]
+    return sorted(asked, key=lambda event: event.seq)
 
 
 def build_closing(ledger: Ledger, resumption: Resumption, bindings: Bindings) -> list[Entry]:

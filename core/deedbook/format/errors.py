@@ -121,6 +121,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "RUN_ENDED": Code("run", 1, "a run ended FAILED or HALTED, for the reason in its context"),
         "FLOW_UNFINISHED": Code("run", 1, "a flow returned before its context had ended"),
         "RESUME_REFUSED": Code("ledger", 1, "a session has no open run that could go on"),
+        "SESSION_COPIED": Code("ledger", 1, "a session's folder was copied; the session goes on where it began"),
         "SESSION_HANDED_OVER": Code("ledger", 1, "the session was handed over; it goes on where its bundle was loaded"),
         "RESUME_CHARTER_CHANGED": Code("binding", 1, "another charter is in force than when the run was interrupted"),
         "RESUME_DIVERGED": Code("ledger", 1, "a resumed flow asked for something else than is recorded"),
@@ -135,7 +136,10 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "APPROVAL_OWN_REQUEST": Code("approval", 3, "a person may not answer their own request"),
         "APPROVAL_EXPIRED": Code("approval", 3, "the request was not answered, or not performed, in time"),
         "APPROVAL_ANSWERED": Code("approval", 1, "the request was answered already"),
-        "APPROVAL_WITHDRAWN": Code("approval", 3, "the request was withdrawn: by who asked, or by a freeze"),
+        "APPROVAL_WITHDRAWN": Code(
+            "approval", 3, "the request was withdrawn: by who asked, because their run has ended, or by a freeze"
+        ),
+        "APPROVAL_OF_FORK": Code("approval", 3, "only the fork that made the request may use its approval"),
         "APPROVAL_USED": Code("approval", 1, "the approved call was performed, or begun, already"),
         "APPROVAL_NOT_GRANTED": Code("approval", 3, "the request is not approved"),
         "APPROVAL_REFUSED": Code("approval", 3, "a person refused the call"),

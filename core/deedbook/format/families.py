@@ -31,8 +31,8 @@ class Family:
     """Event types with a common first part: their *layer*, and the rest of each name.
 
     *intent* is the type that begins a call; *outcomes* are the types that end it, each under its intent. *second* are
-    the types whose payload has a second version: it says ``"schema_version": "v2"``; *third* those with a third one,
-    *fourth* those with a fourth one.
+    the types whose payload has a second version: it says ``"schema_version": "v2"``; *third* and *fourth* are those
+    with a third and a fourth one.
     """
 
     name: str
@@ -98,6 +98,7 @@ FAMILIES: Final = (
         "approval", "L6",
         (
             "requested", "granted", "refused", "expired", "withdrawn", "resumed", "answered", "used", "deferred",
+            "served",
         ),
         second=("requested",), third=("requested",), fourth=("requested",),
     ),

@@ -1,7 +1,7 @@
 """End a session whose process died: calls without an outcome become unknown and are not retried."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from deedbook.contract import Event
 from deedbook.format import canonical
 from deedbook.format.context import LIVE, ContextFold
 from deedbook.format.errors import LedgerError, fault
-from deedbook.format.events import AFTER_END, Entry, label
+from deedbook.format.events import AFTER_END, Entry, label, split_line
 from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.folds import NAMED_BY, fold
@@ -29,17 +29,20 @@ GIVEN_UP = "given up: the run is not resumed"
 PARKED = "NEEDS_HUMAN: the process died while a person was to decide; `deedbook approvals list` says what waits"
 
 
-def close_interrupted(ledger: Ledger, events: Iterable[Event], given_up: Sequence[Event] | None = None) -> int:
+def close_interrupted(
+    ledger: Ledger, events: Iterable[Event], withdrawn: Sequence[Event] = (), *, given_up: bool = False
+) -> int:
     """Close what *events*, all of a reopened *ledger*, leave open, and end it; return the number of calls.
 
-    *given_up* are the open requests for approval of a run that could be resumed: they are withdrawn, and it is halted.
+    *withdrawn* are the requests for approval that end with their runs. *given_up*: a run could be resumed, and is
+    halted.
     """
     past = list(events)
     entries = _outcomes(ledger, past)
     lost = len(entries)
-    reason, end = _reason(past, given_up)
+    reason, end = _reason(past, withdrawn, given_up=given_up)
     entries += [_entry(ledger, f"context.{end}", run, {"reason": reason}) for run in _open_contexts(ledger, past, end)]
-    for asked in given_up or ():
+    for asked in withdrawn:
         payload = {"approval": asked.payload["approval"], "reason": reason}
         entries.append(_entry(ledger, "approval.withdrawn", asked.span, payload, asked.principal, "runtime"))
     entries.append(_entry(ledger, "session.end", ledger.root, {"ok": False, "reason": reason}))
@@ -47,11 +50,12 @@ def close_interrupted(ledger: Ledger, events: Iterable[Event], given_up: Sequenc
     return lost
 
 
-def _reason(events: Sequence[Event], given_up: Sequence[Event] | None) -> tuple[str, str]:
+def _reason(events: Sequence[Event], withdrawn: Sequence[Event], *, given_up: bool) -> tuple[str, str]:
     """Return why the session ends, and the event that its contexts end with."""
-    if given_up is not None:
+    if given_up:
         return GIVEN_UP, "halted"
-    return (PARKED, "needs_human") if _awaits_person(events) else (REASON, "halted")
+    ended = {asked.span for asked in withdrawn}
+    return (PARKED, "needs_human") if _awaits_person(events, ended) else (REASON, "halted")
 
 
 def _open_contexts(ledger: Ledger, events: Sequence[Event], end: str) -> list[str]:
@@ -62,11 +66,11 @@ def _open_contexts(ledger: Ledger, events: Sequence[Event], end: str) -> list[st
     return [each.run or ledger.root for each in contexts if each.state in LIVE or each in waits][::-1]
 
 
-def _awaits_person(events: Iterable[Event]) -> bool:
-    """Return whether a person's decision was pending when the process died."""
+def _awaits_person(events: Iterable[Event], withdrawn: Collection[str]) -> bool:
+    """Return whether a person's decision was pending when the process died, and still is."""
     waiting: set[str] = set()
     for event in events:
-        if event.type == "approval.requested":
+        if event.type == "approval.requested" and event.span not in withdrawn:
             waiting.add(event.span)
         elif event.type.startswith("approval.") and event.parent in waiting:
             waiting.discard(event.parent)
@@ -86,6 +90,30 @@ def refuse_cut(state: Path, identity: str, heads: Sequence[Head] | None = None) 
             "all differences"
         )
         raise LedgerError(fault("LEDGER_UNSOUND", why, place=str(state / "sessions" / identity / LEDGER_FILE)))
+
+
+def refuse_copy(state: Path, identity: str) -> None:
+    """Raise `LedgerError` (``SESSION_COPIED``) for the folder of a session that was copied to this place.
+
+    Its lines name another session than the folder does, or the workspace ledger here has no record of the session,
+    which it has before the session acts. A damaged first line is left to `Ledger.reopen`.
+    """
+    place = state / "sessions" / identity / LEDGER_FILE
+    with suppress(FileNotFoundError), Folder.at(place.parent) as folder, folder.open(place.name) as file:
+        first = file.readline()
+        own = split_line(first, place=str(place)).session_id if first.endswith(b"\n") else identity
+        if own != identity:
+            why = f"the folder of session {identity} is a copy: it holds the ledger of session {own}"
+            todo = f"resume that one where it began (deedbook resume {own}), and remove the copy"
+        elif not any(head.session == identity for head in list_heads(state)):
+            why = f"session {identity} began in another state folder: the workspace ledger here has no record of it"
+            todo = (
+                "resume it where it began; to go on here, hand it over there with deedbook context save "
+                f"{identity} FILE --hand-over, and run here: deedbook context load FILE"
+            )
+        else:
+            return
+        raise LedgerError(fault("SESSION_COPIED", f"{why}; {todo}", place=str(place)))
 
 
 def find_handover(events: Sequence[Event]) -> Event | None:

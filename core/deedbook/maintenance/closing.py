@@ -7,7 +7,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
-from deedbook.continuation.resume import has_open_run, open_requests
+from deedbook.call.pending_calls import withdraw
+from deedbook.call.queue import ApprovalQueue
+from deedbook.call.run_requests import RUN_OVER, RunRequests
+from deedbook.continuation.resume import has_open_run
 from deedbook.contract import Event
 from deedbook.format.canonical import encode
 from deedbook.format.errors import DeedbookError, DomainError, LedgerError, fault
@@ -95,19 +98,19 @@ def describe_unknown(unknown: int) -> str:
 
 
 class ClosedSession(NamedTuple):
-    """A session that was ended: the number of *unknown* calls, its *ledger*, closed, and the requests *given_up*."""
+    """A session that was ended: the number of *unknown* calls, its *ledger*, closed, and the *withdrawn* requests."""
 
     unknown: int
     ledger: Ledger
-    given_up: Sequence[Event] = ()
+    withdrawn: Sequence[Event] = ()
 
 
 def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | None = None) -> ClosedSession:
     """End the session *identity* whose process died; a run that could be resumed is given up.
 
-    The caller must record its new head, and withdraw the requests of `ClosedSession.given_up`. *heads* are the recorded
-    ones, if they are known. Raises `LedgerError`: ``LEDGER_LOCKED``, ``SESSION_ENDED``, ``SESSION_NOT_FOUND``,
-    ``SESSION_HANDED_OVER``, ``LEDGER_UNSOUND``.
+    The caller must record its new head, and withdraw the requests of `ClosedSession.withdrawn` in the workspace ledger
+    (`withdraw_requests`). *heads* are the recorded ones, if they are known. Raises `LedgerError`: ``LEDGER_LOCKED``,
+    ``SESSION_ENDED``, ``SESSION_NOT_FOUND``, ``SESSION_HANDED_OVER``, ``LEDGER_UNSOUND``.
     """
     folder = folder_of(state, identity)
     refuse_cut(Path(state.path), identity, heads)
@@ -115,10 +118,24 @@ def close(state: Folder, identity: str, sealer: Sealer, heads: Sequence[Head] | 
     try:
         events = list(read(Path(state.path, "sessions", identity)))
         refuse_handed_over(Path(state.path), identity, events)
-        asked = open_requests(events) if has_open_run(events) else None
-        return ClosedSession(close_interrupted(ledger, events, asked), ledger, asked or ())
+        withdrawn = [asked for asked in RunRequests(events).unfinished() if not _is_used(state, asked)]
+        unknown = close_interrupted(ledger, events, withdrawn, given_up=has_open_run(events))
+        return ClosedSession(unknown, ledger, withdrawn)
     finally:
         ledger.close()
+
+
+def withdraw_requests(ledger: WorkspaceLedger, closed: ClosedSession) -> None:
+    """Withdraw the requests of a session that was ended from outside, in the workspace's *ledger*."""
+    withdraw(ledger, [str(asked.payload["approval"]) for asked in closed.withdrawn], RUN_OVER)
+
+
+def _is_used(state: Folder, asked: Event) -> bool:
+    """Return whether another process has used the approval of a request."""
+    with suppress(DeedbookError, OSError), ApprovalQueue.of(Path(state.path)) as queue:
+        found = queue.get(str(asked.payload["approval"]))
+        return found is not None and found.used is not None
+    return False
 
 
 def set_torn_aside(
@@ -212,8 +229,10 @@ class _Recovery:
             elif found.state == "suspended" or (found.state == "interrupted" and self._may_resume(found)):
                 self.resumable.append(found.id)
             elif found.state in ("interrupted", "damaged"):
-                self.closed[found.id], closed, _ = close(self.state, found.id, self.sealer, heads)
-                write_head(self.ledger, closed.session_id, closed.size, closed.head, "interrupted")
+                closed = close(self.state, found.id, self.sealer, heads)
+                self.closed[found.id] = closed.unknown
+                withdraw_requests(self.ledger, closed)
+                write_head(self.ledger, found.id, closed.ledger.size, closed.ledger.head, "interrupted")
             elif found.state == "ended" and found.torn:
                 self._set_aside(found, heads)
         except DeedbookError as problem:

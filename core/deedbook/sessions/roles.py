@@ -1,6 +1,6 @@
 """One role of a flow: its model and the tool calls that the model asks for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Final, NoReturn
 
@@ -18,16 +18,22 @@ _BYTES_PER_TOKEN: Final = 4
 
 
 class RoleAgent:
-    """Implements `flow.Agent`: one role, from its hand-over (*span*) on."""
+    """Implements `flow.Agent`: one role, from its hand-over (*span*) on; *journal* returns the journal of its run."""
 
-    def __init__(self, work: OpenCall, journal: RunJournal, role: str, instructions: str, span: str) -> None:
+    def __init__(
+        self, work: OpenCall, journal: Callable[[], RunJournal], role: str, instructions: str, span: str
+    ) -> None:
         self.instructions = instructions
         self._work = work
-        self._journal = journal
+        self._get_journal = journal
         self._role = role
         self._span = span
         self._answer = span
         self._offered: list[Mapping[str, Any]] = []
+
+    @property
+    def _journal(self) -> RunJournal:
+        return self._get_journal()
 
     @property
     def role(self) -> str:

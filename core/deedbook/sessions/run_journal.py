@@ -11,7 +11,7 @@ import attrs
 
 from deedbook.call.call_context import failure, value_of
 from deedbook.call.door import Door
-from deedbook.call.handlers import Ticket
+from deedbook.call.handlers import ServeApproved, Ticket
 from deedbook.contract import Branch, Json, Object
 from deedbook.format.errors import DomainError, Err, Result
 from deedbook.policy.bindings import Bindings
@@ -134,9 +134,12 @@ class RunJournal:
 class SessionOrigin:
     """The origin of a session: the *event* recorded under ``session.start``, with its *payload*.
 
-    *journal* makes the journals of its runs.
+    *journal* makes the journals of its runs. *fork_of* is the session that it forks, and *serve_approved* decides about
+    calls that a person must decide (`handlers.ServeApproved`).
     """
 
     event: str
     payload: Object
     journal: Callable[[Door, Write, str], RunJournal] = RunJournal
+    fork_of: str = ""
+    serve_approved: ServeApproved | None = None

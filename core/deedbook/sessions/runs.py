@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
@@ -67,9 +68,39 @@ class RunCalls(CallCtx):
 
     def __init__(self, work: OpenCall, show: Show, hooks: HookRunner, journal: RunJournal, runs: "Runs") -> None:
         super().__init__(work.door, work.ticket, show, runs.find)
-        self._work, self._hooks, self._journal, self._runs = work, hooks, journal, runs
+        self._work, self._hooks, self._requests, self._runs = work, hooks, journal, runs
+        self._thread: int | None = None
+        self._only: RunCalls | None = None
         self._role: str | None = None
-        self.context: Recorder | None = None
+        self._context: Recorder | None = None
+
+    @property
+    def context(self) -> Recorder | None:
+        """The recorder of the run's context; ``None`` without one. Raises `Failed` in another thread."""
+        self._refuse_other_thread()
+        return self._context
+
+    @property
+    def _journal(self) -> RunJournal:
+        """The journal, for the thread of the flow or branch: the order of requests from others is not reproducible."""
+        self._refuse_other_thread()
+        return self._requests
+
+    def _get_journal(self) -> RunJournal:
+        return self._journal
+
+    def begin_thread(self) -> None:
+        """Take requests from the present thread only."""
+        self._thread = get_ident()
+
+    def _refuse_other_thread(self) -> None:
+        if not self.takes_from(get_ident()):
+            why = "a run takes requests only from the thread of its flow or branch, so that it can be resumed"
+            raise Failed("NOT_AVAILABLE", f"{why}; start concurrent work with run.parallel")
+
+    def takes_from(self, thread: int) -> bool:
+        """Return whether *thread* is the run's own, or that of the only branch for which it waits."""
+        return self._thread in (None, thread) or (self._only is not None and self._only.takes_from(thread))
 
     @property
     def skill(self) -> Skill | None:
@@ -134,7 +165,7 @@ class RunCalls(CallCtx):
         instructions = self._journal.bindings.instructions(role)
         if instructions is None:
             raise Failed("BINDING_INVALID", f"role {role!r} has no instructions; add .system/agents/{role}.md")
-        return RoleAgent(self._work, self._journal, role, instructions, self._hand_over(role))
+        return RoleAgent(self._work, self._get_journal, role, instructions, self._hand_over(role))
 
     def record(self, event_type: str, payload: Object) -> None:
         """Record a worker's report, or an event of a type that the flow declares; the payload is checked first."""
@@ -223,8 +254,10 @@ class RunCalls(CallCtx):
         if not made:
             return []
         with ThreadPoolExecutor(min(len(made), _THREADS), "deedbook-branch") as pool:
+            self._only = made[0][0] if len(made) == 1 else None
             begun = [pool.submit(copy_context().run, partial(_perform_branch, *each)) for each in made]
             results = [get_result(each) for each in begun]
+        self._only = None
         problems = [problem for _, problem in results if problem is not None]
         for problem in sorted(problems, key=lambda each: isinstance(each, Exception)):  # a suspension first
             if not (return_failures and isinstance(problem, Failed)):
@@ -301,6 +334,7 @@ def _compile_limits(branch: Branch) -> "tuple[BranchLimits, ...]":
 
 
 def _perform_branch(run: RunCalls, branch: Branch) -> tuple[Json, BaseException | None]:
+    run.begin_thread()
     try:
         if branch.skill is not None:
             run.start_skill(branch.skill)
@@ -325,12 +359,13 @@ class FlowRun(RunCalls):
             self._begin(ticket, parent)
 
     def _begin(self, ticket: Ticket, parent: str | None) -> None:
-        self.context = _Context(self._write_context, self._work.faults, run=ticket.span, parent=parent)
-        self._runs.contexts[ticket.span] = self.context
-        self.context.create(dict(ticket.args), ticket.caller.principal.via)
+        self._context = _Context(self._write_context, self._work.faults, run=ticket.span, parent=parent)
+        self._runs.contexts[ticket.span] = self._context
+        self._context.create(dict(ticket.args), ticket.caller.principal.via)
 
     def invoke(self) -> Any:
         """Call the flow, and return the reference to its context, or the result of a standalone flow."""
+        self.begin_thread()
         try:
             made = self._work.ticket.bound.handler(self._work.ticket.args, self)
         except BaseException as problem:
@@ -339,6 +374,7 @@ class FlowRun(RunCalls):
         return self._await(made) if isawaitable(made) else self._conclude(made)
 
     async def _await(self, made: Awaitable[Any]) -> Any:
+        self.begin_thread()  # a coroutine may run in the thread of a loop
         try:
             result = await made
         except BaseException as problem:
@@ -385,7 +421,7 @@ class FlowRun(RunCalls):
             self._hand_over(RUN_ENDS[self.context.state != "COMPLETED"])
 
     def _write_context(self, event_type: str, payload: Object) -> str:
-        return self._journal.write(event_type, "agent" if event_type == REPORT else "runtime", payload)
+        return self._requests.write(event_type, "agent" if event_type == REPORT else "runtime", payload)
 
 
 class _Context(Recorder):

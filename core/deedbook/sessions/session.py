@@ -41,7 +41,7 @@ from deedbook.policy.requests import principal_json
 from .hooks import HookResult, HookRunner, refusal_error
 
 if TYPE_CHECKING:
-    from deedbook.call.pending_calls import Grant, PendingCalls
+    from deedbook.call.pending_calls import ForkTerms, Grant, PendingCalls
     from deedbook.format.context import RunContext
 
     from .prompts import Reply
@@ -80,7 +80,7 @@ class Session:
         show: Show,
         after_end: Callable[["Session"], None],
         workspace_ledger: WorkspaceLedger,
-        pending_calls: Callable[[], "PendingCalls"],
+        pending_calls: "Callable[[ForkTerms | None], PendingCalls]",
         deferred: bool = False,
         after_prompt: Callable[["Session"], None],
         before_end: Callable[["Session"], None],
@@ -107,8 +107,8 @@ class Session:
         invoke = {"tool": plain, "model": plain, "flow": self._invoke_flow, "memory": self._invoke_in_workspace}
         self.door = Door(
             bindings, ledger,
-            facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=pending_calls,
-            deferred=deferred, parts=parts,
+            facts=self._facts, invoke=invoke, clock=time.perf_counter, pending_calls=partial(self._ask, pending_calls),
+            deferred=deferred, serve_approved=origin.serve_approved if origin else None, parts=parts,
         )  # fmt: skip
         self._root = self._cause = ""
         self._end_lock = Lock()
@@ -137,14 +137,17 @@ class Session:
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 
-    def reopen(self, root: str, prompt: tuple[str, Object, str, str | None], runs: "Runs") -> None:
+    def reopen(
+        self, root: str, prompt: tuple[str, Object, str, str | None], runs: "Runs", *, has_requests: bool
+    ) -> None:
         """Take up the session whose ``session.start`` has the span *root*.
 
         *prompt* is the text, the signals, the span and the flow of the prompt to go on with; *runs* answers what was
-        recorded.
+        recorded. *has_requests*: the session has asked for approvals before.
         """
         self._root = self._cause = root
         self._resumption, self._runs = prompt, runs
+        self.door.has_past_requests = has_requests
         self.ledger.subscribe(runs.outcomes.step)
 
     def start(self, purpose: str) -> Result[None]:
@@ -200,6 +203,8 @@ class Session:
             close_lost(self.ledger, read(Path(self.ledger.place)))
         if self._runs is not None:
             self._runs.halt(reason)
+        if self._origin is not None and self._origin.fork_of:
+            self.door.end_requests("")
         self.hooks.session_stop(self.principal, self._root, ok=ok)
         self._before_end(self)
         self._write("session.end", "runtime", {"ok": ok, "reason": reason}, self._root, principal=None, durable=True)
@@ -396,6 +401,15 @@ class Session:
         return span
 
     # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, pending_calls: "Callable[[ForkTerms | None], PendingCalls]") -> "PendingCalls":
+        """Return the queue for calls that a person must decide; those of a fork say so."""
+        from deedbook.call.pending_calls import ForkTerms
+
+        if self._origin is None or not self._origin.fork_of:
+            return pending_calls(None)
+        began = next(iter(read(self.ledger.place))).ts
+        return pending_calls(ForkTerms(self.id, self._origin.fork_of, began))
 
     def _invoke(self, ticket: Ticket) -> Any:
         return ticket.bound.handler(ticket.args, CallCtx(self.door, ticket, self._show, self.find_context))

@@ -7,13 +7,14 @@ from typing import Final
 
 from deedbook.call.pending_calls import Grant, principal_of
 from deedbook.call.queue import ApprovalQueue, ApprovalRequest
+from deedbook.call.run_requests import RunRequests
 from deedbook.continuation.resume import has_open_run, open_requests
 from deedbook.contract import Object
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, DeedbookError, fault
 from deedbook.format.events import SESSION_ID, timestamp
 from deedbook.format.files import Folder
-from deedbook.format.reader import read, summarise
+from deedbook.format.reader import is_open, read, summarise
 from deedbook.kernel import Kernel
 from deedbook.maintenance.liveness import SESSIONS
 from deedbook.policy.bound import EXTERNAL
@@ -50,6 +51,7 @@ def start_session(
     """
     grant = kernel.pending_calls().take(pending, waiting, timestamp(time.time()))
     request = waiting.request(pending)
+    _refuse_dead(Path(kernel.state.path), request)
     if kernel.bindings.charter.document["abilities"].get(request["name"], {}).get("plugin") == _EXTERNAL:
         why = f"only the agent itself can perform {request['name']}; the approval is still unused; {AGAIN}"
         raise ApprovalError(fault("EFFECT_ELSEWHERE", why))
@@ -60,3 +62,18 @@ def start_session(
     resumes = {"approval": pending.id, "session": request["session"], "span": request["span"], "by": by}
     origin = SessionOrigin("approval.resumed", resumes)
     return kernel.session("call", principal=principal_of(request["principal"]), origin=origin), grant, request
+
+
+def _refuse_dead(state: Path, request: Object) -> None:
+    """Raise `ApprovalError` if the process of the run that made *request* has died, and the run cannot be resumed."""
+    session = request["session"]
+    with suppress(FileNotFoundError), Folder.at(state) as folder:
+        if is_open(folder, session):
+            return
+        made = RunRequests(read(state / SESSIONS / session))
+        asked = made.find(request["span"])
+        if asked is not None and made.is_running(asked):
+            why = f"the process of the run that made request {request['approval']} has died, so the run is over"
+            raise ApprovalError(
+                fault("APPROVAL_WITHDRAWN", f"{why}; make the call again, and run: deedbook sessions close {session}")
+            )

@@ -16,6 +16,8 @@ Approvers: TypeAlias = Callable[[str], Mapping[str, str] | None]
 
 ANSWERS: Final[Mapping[str, str]] = {"approval.granted": "approve", "approval.refused": "deny"}
 """Events that copy an answer into a session's ledger, and the answer each stands for."""
+WITHDRAWN: Final = "approval.withdrawn"
+"""The event that withdraws a request: in a session below the request, in the workspace ledger below its root."""
 SETTLED: Final = "call.settled"
 """The event with a result that a person gave."""
 _CALL_MEMBERS: Final = {
@@ -43,6 +45,7 @@ class ApprovalRules:
         self._answered_once: set[bytes] = set()
         self._used_once: set[bytes] = set()
         self._lost: set[bytes] = set()
+        self._withdrawn: set[bytes | str] = set()
         self._settled: set[bytes] = set()
         self._unknown = self._sealed = 0
 
@@ -55,6 +58,8 @@ class ApprovalRules:
             yield from self._check_any_answer(kind, span, above, payload)
         elif kind == "approval.used":
             yield from self._check_use(above, payload)
+        elif kind == WITHDRAWN:
+            self._withdrawn.add(above if above in self._requests or above in self._lost else str(payload["approval"]))
         elif kind == SETTLED:
             yield from self._check_settled(above, payload)
         elif kind in _CALL_MEMBERS and above in self._granted:
@@ -71,6 +76,8 @@ class ApprovalRules:
     def _check_any_answer(self, kind: str, span: bytes, above: bytes, payload: Any) -> Iterator[str]:
         if above in self._settled:
             yield f"{kind} under a request whose result a person has given"
+        if kind == "approval.granted" and above in self._withdrawn:
+            yield "a call was approved under a request that was withdrawn"
         if kind == "approval.answered":
             yield from self._check_single_answer(span, above, payload)
         if above in self._lost:
@@ -83,6 +90,8 @@ class ApprovalRules:
         above = parent or b""
         if kind == "approval.requested":
             self._lost.add(span)
+        elif kind == WITHDRAWN:
+            self._withdrawn.add(above)
         elif kind in _CALL_MEMBERS and above in self._granted:
             if above in self._called_under:
                 yield "a second call under one approval"
@@ -120,6 +129,8 @@ class ApprovalRules:
         if above in self._used_once:
             yield "one approval used twice"
         self._used_once.add(above)
+        if str(payload["approval"]) in self._withdrawn:
+            yield "an approval was used after its request was withdrawn"
         if _is_sealed([payload, answer]):
             return
         if answer["approval"] != payload["approval"]:

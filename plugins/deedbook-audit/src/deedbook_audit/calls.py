@@ -148,6 +148,7 @@ class _CallReader:
             "task.started": self._follow_cause,
             "action.received": self._follow_cause,
             "approval.deferred": self._read_deferred,
+            "approval.served": self._read_deferred,
             "hook.fired": self._hooks,
             "policy.check": self._policies,
             **dict.fromkeys(_INTENTS, self._intent),

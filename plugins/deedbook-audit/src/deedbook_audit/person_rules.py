@@ -20,7 +20,7 @@ _REFUSED: Final = "APPROVAL_REFUSED"
 ABOUT: Final = frozenset(
     {
         "approval.requested", "approval.granted", "approval.refused", "call.settled", "session.forked", "call.served",
-        _DENIED, ANSWERED, *OUTCOMES,
+        "approval.served", _DENIED, ANSWERED, *OUTCOMES,
     }
 )  # fmt: skip
 """The event types that these rules check."""
@@ -78,6 +78,7 @@ class PersonRules:
         self._calls: dict[bytes, _Question] = {}
         self._refused: dict[bytes, list[_Question]] = {}
         self._forked = False
+        self._served: dict[bytes, bytes] = {}
 
     def check(self, kind: str, span: bytes, parent: bytes | None, payload: Any, intent: bytes | None) -> Iterator[str]:
         """Yield the violations of the next event; *payload* is no object if it was excised.
@@ -90,6 +91,8 @@ class PersonRules:
             self._requests[span] = self._add(_Question(above, said.get("name"), said.get("args")))
         elif kind == "session.forked":
             self._forked = True
+        elif kind == "approval.served":
+            self._served[span] = above
         elif kind == "call.served":
             self._serve(self._calls.get(intent or b""))
         elif kind == "call.settled":
@@ -121,7 +124,7 @@ class PersonRules:
             question.answer, question.decision = kind, _read(question.args, "approves", _APPROVED)
             self._calls[span] = question
         elif self._forked:
-            branch = self._requests[above].branch if above in self._requests else above
+            branch = self._requests[above].branch if above in self._requests else self._served.get(above, above)
             self._calls[span] = self._add(_Question(branch, said.get(_NAMES.get(kind, "tool_name")), said.get("args")))
 
     def _settle(self, question: _Question | None, said: Object) -> None:
@@ -150,7 +153,10 @@ class PersonRules:
 
     def _check_denial(self, branch: bytes, said: Object) -> Iterator[str]:
         """Check that a person refused what is denied because a person refused; forks repeat what their parent says."""
-        if said.get("code") != _REFUSED or self._forked:
+        if said.get("code") != _REFUSED:
+            return
+        if self._forked:
+            self._add(_Question(branch, said.get("name"), said.get("args"), _DENIED, _STOP))
             return
         refused = self._refused.get(branch, [])
         chosen = next((each for each in reversed(refused) if _agree(each.name, said.get("name"))), None)

@@ -53,9 +53,10 @@ class RecordedCall:
     *code* is empty for an allowed call; *by* names who refused it. *fired* and *checked* are the payloads of the
     ``hook.fired`` and the ``policy.check`` before it. *position* is ``None`` if the caller is unknown; *is_over*: the
     call belongs to a call that already had its outcome. *approved* is the request that a person approved before;
-    *deferred*: the program that performs the call was to ask a person. *signed* is the digest of the call that an
-    approver signed, if the request was excised. *why* is the reason why the call cannot be judged again. *folded* are
-    the facts before the call; *had_recently* returns, until the next call is read, whether a fact had a value before.
+    *deferred*: the program that performs the call was to ask a person, or a fork served what one had approved. *signed*
+    is the digest of the call that an approver signed, if the request was excised. *why* is the reason why the call
+    cannot be judged again. *folded* are the facts before the call; *had_recently* returns, until the next call is read,
+    whether a fact had a value before.
     """
 
     session: SessionInfo

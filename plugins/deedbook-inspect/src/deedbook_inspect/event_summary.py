@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contract import Event, Object
-from deedbook.format.event_text import show
+from deedbook.format.event_text import describe_reason, show
 from deedbook.format.events import EXCISED_KEY
 from deedbook.format.families import NOTHING_DECLARED, DeclaredTypes
 from deedbook.format.terminal import plain, short
@@ -137,7 +137,7 @@ def _describe_report(payload: Object) -> str:
 
 
 def _describe_request(payload: Object) -> str:
-    return f"{show(payload.get('name'))}: {show(payload.get('reason'))} ({show(payload.get('approval'))[:8]})"
+    return f"{show(payload.get('name'))}: {describe_reason(payload)} ({show(payload.get('approval'))[:8]})"
 
 
 def _describe_grant(word: str) -> Callable[[Object], str]:
@@ -311,6 +311,9 @@ _SAY: Final[Mapping[str, Callable[[Object], str]]] = MappingProxyType(
         "approval.used": _request("session", "used by session"),
         "approval.deferred": lambda payload: (
             f"{show(payload.get('name'))}: {show(payload.get('reason'))}; the agent asks"
+        ),
+        "approval.served": lambda payload: (
+            f"a person approved it: event {show(payload.get('seq'))} of session {show(payload.get('session'))}"
         ),
         "bridge.session": _bridge_session,
         "bridge.told": _bridge_input,

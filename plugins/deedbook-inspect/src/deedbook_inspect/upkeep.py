@@ -1,16 +1,20 @@
 """Maintain a workspace's ledgers without opening the workspace: end, mend or discard a session."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from deedbook.call.pending_calls import withdraw
-from deedbook.contract import Event
 from deedbook.format.errors import DomainError
 from deedbook.format.files import Folder
 from deedbook.ledger.journal import TornTail
-from deedbook.ledger.ledger import Ledger
-from deedbook.ledger.recovery import GIVEN_UP
-from deedbook.maintenance.closing import RemovedSession, close, remove, set_torn_aside, write_head
+from deedbook.maintenance.closing import (
+    ClosedSession,
+    RemovedSession,
+    close,
+    remove,
+    set_torn_aside,
+    withdraw_requests,
+    write_head,
+)
 from deedbook.maintenance.extending import notify_extended
 from deedbook.workspace.own_ledger import open_own_ledger
 from deedbook.workspace.site import Site
@@ -29,7 +33,7 @@ def close_session(workspace: "Workspace", identity: str, failed: Callable[[Domai
     """
     with Folder.at(workspace.state) as state:
         closed = close(state, identity, Site.of(workspace).sealer())
-    _tell(workspace, closed.ledger, "interrupted", failed, closed.given_up)
+    _tell(workspace, closed, "interrupted", failed)
     return closed.unknown
 
 
@@ -44,23 +48,21 @@ def mend_session(
         found = set_torn_aside(state, identity, Site.of(workspace).sealer())
     if found is None:
         return None
-    _tell(workspace, found[1], "ended", failed)
-    return found[0]
+    torn, ledger = found
+    _tell(workspace, ClosedSession(0, ledger), "ended", failed)
+    return torn
 
 
 def _tell(
-    workspace: "Workspace",
-    ledger: Ledger,
-    state: str,
-    failed: Callable[[DomainError], None] | None,
-    given_up: Sequence[Event] = (),
+    workspace: "Workspace", closed: ClosedSession, state: str, failed: Callable[[DomainError], None] | None
 ) -> None:
     """Record the new head of a session in the workspace's own ledger, and let a checkpoint cover it.
 
-    The requests *given_up* are also withdrawn there.
+    The requests that it has withdrawn are also withdrawn there.
     """
+    ledger = closed.ledger
     with open_own_ledger(workspace) as own:
-        withdraw(own, [str(asked.payload["approval"]) for asked in given_up], GIVEN_UP)
+        withdraw_requests(own, closed)
         write_head(own, ledger.session_id, ledger.size, ledger.head, state)
     notify_extended(workspace, ledger.session_id, failed or _ignore)
 

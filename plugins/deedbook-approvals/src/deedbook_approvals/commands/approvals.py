@@ -51,6 +51,7 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
     """List the requests that wait for an answer, or are approved and not performed yet."""
     from deedbook.call.queue import OPEN
     from deedbook.format.errors import ApprovalError
+    from deedbook.format.event_text import describe_reason
 
     rows: list[dict[str, Any]] = []
     try:
@@ -65,7 +66,8 @@ def list_requests(options: GlobalOptions, *, every: bool) -> int:
         as_json({"schema_version": "v1", "approvals": rows})
     elif rows:
         table(
-            (r["approval"], r["state"], f"expires {r['expires']}", r["name"], r["principal"], r["reason"]) for r in rows
+            (r["approval"], r["state"], f"expires {r['expires']}", r["name"], r["principal"], describe_reason(r))
+            for r in rows
         )
     else:
         say("no request waits for a person" if not every else "there are no requests")
@@ -211,6 +213,8 @@ def _sign_answer(options: GlobalOptions, request: str | None, approver: str | No
         message(f"{word} {pending.id}")
         if run := _waiting_run(options, pending):
             message(f"A suspended run waits at this call; go on with: deedbook resume {run}")
+            for line in _other_requests(options, run):
+                message(line)
         elif approve:
             message(f"The waiting process continues. If no process is waiting{_next_step(options, pending)}")
     return 0
@@ -220,6 +224,16 @@ def _waiting_run(options: GlobalOptions, pending: "ApprovalRequest") -> str:
     from deedbook_approvals.performing import find_run
 
     return find_run(_state(options), pending)
+
+
+def _other_requests(options: GlobalOptions, run: str) -> "Iterator[str]":
+    """Yield a line for each other call of the run that still waits for a person."""
+    from deedbook.continuation.resume import unanswered_requests
+    from deedbook.format.event_text import show
+
+    for asked in unanswered_requests(_state(options), run):
+        name, identity = (show(asked.payload[member]) for member in ("name", "approval"))
+        yield f"It also waits at a call of {name}: deedbook approvals show {identity}"
 
 
 def _next_step(options: GlobalOptions, pending: "ApprovalRequest") -> str:
@@ -270,7 +284,8 @@ def _row(pending: "ApprovalRequest", state: str) -> dict[str, Any]:
     from deedbook.format.event_text import show
 
     asked = pending.requested.payload
-    said = {name: show(asked[name]) for name in ("name", "reason", "session", "requested", "expires")}
+    names = ("name", "reason", "session", "requested", "expires", "fork_of")
+    said = {name: show(asked[name]) for name in names if name in asked}
     principal = asked["principal"]
     who = show(principal["id"]) if isinstance(principal, dict) and "id" in principal else show(principal)
     return {"approval": pending.id, "state": state, "principal": who, **said}
@@ -314,6 +329,8 @@ def _lines(request: "Object", state: str, answer: "Object | None") -> "Iterator[
     for limits in request.get("limits", ()):
         members = (f"{name} {', '.join(found) or 'nothing'}" for name, found in _limit_members(limits))
         yield "limits", plain(f"{limits['branch']}: {'; '.join(members)}")
+    if "fork_of" in request:
+        yield "asked in", f"fork of session {of('fork_of')}: its calls repeat those of that session"
     yield "because", of("reason")
     if by:
         yield "decided by", plain(", ".join(f"{key} {value}" for key, value in by.items()))

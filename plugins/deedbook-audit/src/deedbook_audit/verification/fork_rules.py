@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-ABOUT: Final = frozenset({"session.forked", "call.served"})
+ABOUT: Final = frozenset({"session.forked", "call.served", "approval.served"})
 
 
 class ForkRules:
@@ -26,12 +26,12 @@ class ForkRules:
                 yield "a second session.forked" if self._forked else "session.forked under something else"
             self._forked, self._parent = True, payload.get("session")
         else:
-            self._served += 1
+            self._served += kind == "call.served"
             if not self._forked:
-                yield "call.served in a session that goes on from nowhere"
+                yield f"{kind} in a session that goes on from nowhere"
             elif isinstance(self._parent, str) and payload.get("session") not in (self._parent, None):
-                yield f"call.served of session {payload['session']}, which is not the parent"
-            if parent != outcome:
+                yield f"{kind} of session {payload['session']}, which is not the parent"
+            if kind == "call.served" and parent != outcome:
                 yield "call.served that is not under the outcome before it"
 
     def notes(self) -> Iterator[str]:

@@ -3,7 +3,7 @@
 It knows only the format; `fork_rules` checks the fork's own file.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ import attrs
 from deedbook.format.canonical import decode
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import ALIASES, MAX_PAYLOAD, Line, split_line
+from deedbook.format.families import OUTCOMES
 from deedbook.format.files import Folder
 from deedbook.format.heads import Gap
 from deedbook.format.lines import Lines
@@ -22,15 +23,48 @@ _LONGEST: Final = MAX_PAYLOAD + 1024
 _FIRST: Final = 16
 """The number of first lines that are searched for ``session.forked``: it comes before the session's first hook."""
 _HIDDEN: Final = (b'"$sealed"', b'"$excised"')
+_CLAIMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "session.forked": (),
+    "call.served": (),
+    "approval.served": ("approval.granted", "approval.served"),
+}
+"""Events that claim something about a line of the parent, and the types of event that they may claim."""
+_ENDS: Final = frozenset(end for ends in OUTCOMES.values() for end in ends)
 
 
 @attrs.frozen
 class _Claim:
-    """A fork's claim about one line of its parent: its number, its hash, and the outcome (*line*) that repeats it."""
+    """A fork's claim about one line of its parent: its number, its hash, and the outcome (*line*) that repeats it.
+
+    *types* are the types of event that the parent may have there; any, if it is empty.
+    """
 
     seq: int
     hash: str
     line: Line | None = None
+    types: tuple[str, ...] = ()
+
+
+@attrs.define
+class _ServedCalls:
+    """The calls of a fork that a person had approved in the parent: each has a recorded outcome, and no other."""
+
+    _approvals: set[str] = attrs.field(factory=set)
+    _calls: set[str] = attrs.field(factory=set)
+    own: dict[str, int] = attrs.field(factory=dict)
+
+    def take(self, line: Line, payload: Any) -> None:
+        """Take the next line; *own* then has the outcomes, by span, that are not the parent's."""
+        kind, above = _get_kind(line), line.parent_span_id or ""
+        if kind == "approval.served":
+            self._approvals.add(line.span_id)
+        elif kind in OUTCOMES and kind != "flow.call" and above in self._approvals:
+            self._calls.add(line.span_id)
+        elif above in self._calls and kind in _ENDS:
+            if payload.get("outcome") != "unknown":
+                self.own[line.span_id] = line.seq
+        elif kind == "call.served":
+            self.own.pop(above, None)
 
 
 def compare_fork(place: Path, find: Callable[[str], Path | None]) -> list[Gap]:
@@ -41,30 +75,37 @@ def compare_fork(place: Path, find: Callable[[str], Path | None]) -> list[Gap]:
     """
     if not any(line.event_type == "session.forked" for line in islice(_read(place), _FIRST)):
         return []
-    session, parent, claims = _read_claims(place)
+    session, parent, claims, own = _read_claims(place)
+    wanted = "the outcome that the parent recorded, since the fork only served its approval"
+    gaps = [Gap(session, "fork", wanted, f"one of its own, in event {seq}") for seq in own]
     above = find(parent)
     if above is None or not above.exists():
-        return []
-    return list(_compare_claims(session, parent, above, claims))
+        return gaps
+    return [*gaps, *_compare_claims(session, parent, above, claims)]
 
 
-def _read_claims(place: Path) -> tuple[str, str, list[_Claim]]:
-    """Return the claims of a ledger: its id, its parent, and the claims about the parent's lines."""
+def _read_claims(place: Path) -> tuple[str, str, list[_Claim], list[int]]:
+    """Return the claims of a ledger: its id, its parent, and the claims about the parent's lines.
+
+    The last ones are the numbers of the outcomes that had to be the parent's, and are not.
+    """
     session, parent, before = "", "", None
-    claims: list[_Claim] = []
+    claims, served = list[_Claim](), _ServedCalls()
     for line in _read(place):
         session = session or line.session_id
-        if line.event_type in ("session.forked", "call.served"):
-            try:
-                payload: Any = decode(line.payload)
-            except ValueError:  # the ledger's own verification says so
-                continue
+        try:
+            payload: Any = decode(line.payload)
+        except ValueError:  # the ledger's own verification says so
+            continue
+        served.take(line, payload)
+        if line.event_type in _CLAIMS:
             who, seq, own = payload.get("session"), payload.get("seq"), payload.get("hash")
             if isinstance(who, str) and isinstance(seq, int) and isinstance(own, str):  # else it is sealed, or gone
                 parent = parent or who
-                claims.append(_Claim(seq, own, before if line.event_type == "call.served" else None))
+                repeats = before if line.event_type == "call.served" else None
+                claims.append(_Claim(seq, own, repeats, _CLAIMS[line.event_type]))
         before = line
-    return session, parent, claims
+    return session, parent, claims, list(served.own.values())
 
 
 def _compare_claims(session: str, parent: str, place: Path, claims: list[_Claim]) -> Iterator[Gap]:
@@ -77,6 +118,8 @@ def _compare_claims(session: str, parent: str, place: Path, claims: list[_Claim]
             yield Gap(session, "fork", f"{where}, with the hash {claim.hash}", "no such event")
         elif line.envelope_hash != claim.hash or sha256(line.header).hexdigest() != claim.hash:
             yield Gap(session, "fork", f"{where}, with the hash {claim.hash}", line.envelope_hash)
+        elif claim.types and line.event_type not in claim.types:
+            yield Gap(session, "fork", f"{where}, an approval", line.event_type)
         elif claim.line is not None and not _is_same(line, claim.line):
             yield Gap(session, "fork", f"the outcome of {where}", f"another one, in event {claim.line.seq}")
 

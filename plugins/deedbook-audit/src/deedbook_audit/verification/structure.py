@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from deedbook.format import events
 from deedbook.format.families import CATALOGUE, OUTCOMES
-from deedbook_audit.approval_rules import ANSWERS, SETTLED, ApprovalRules, Approvers
+from deedbook_audit.approval_rules import ANSWERS, SETTLED, WITHDRAWN, ApprovalRules, Approvers
 from deedbook_audit.memory_rules import ABOUT as REMEMBERED
 from deedbook_audit.memory_rules import MemoryRules
 from deedbook_audit.person_rules import ABOUT as PEOPLE
@@ -38,7 +38,7 @@ _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
     {outcome: intent for intent, outcomes in OUTCOMES.items() for outcome in outcomes}
 )
 _APPROVAL_EVENTS: Final = frozenset(
-    {"approval.requested", "approval.answered", "approval.used", SETTLED, *ANSWERS, *OUTCOMES}
+    {"approval.requested", "approval.answered", "approval.used", WITHDRAWN, SETTLED, *ANSWERS, *OUTCOMES}
 )
 _ANSWERS: Final = _APPROVAL_EVENTS | PEOPLE
 _WITH_CALLS: Final = _APPROVAL_EVENTS | TASKS | {"session.forked"}

@@ -1,6 +1,6 @@
 """List the sessions; `sessions close` ends an interrupted one."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -44,11 +44,12 @@ def command(ctx: click.Context) -> int:
     for note in notes:
         message(note)
     state = source.state
-    found: list[tuple[SessionSummary, Mapping[str, str]]] = []
+    found: list[tuple[SessionSummary, Mapping[str, Any]]] = []
     if state.is_dir():
         with Folder.at(state) as folder:
             own, runs = list_sessions(folder), _runs(folder)
-            found = [(each, {"name": each.id, **runs.get(each.id, {})}) for each in own]
+            waits = {each.id: _waits(state, each) for each in own if each.state == "suspended"}
+            found = [(each, {"name": each.id, **runs.get(each.id, {}), **waits.get(each.id, {})}) for each in own]
             found += _imported_sessions(state, [each.id for each in own])
             found.sort(key=lambda pair: pair[0].started)
     if ctx.obj.json:
@@ -59,6 +60,23 @@ def command(ctx: click.Context) -> int:
     else:
         say("no sessions yet")
     return 0
+
+
+def _waits(state: "Path", session: "SessionSummary") -> "Mapping[str, Any]":
+    """Return the requests at which a suspended session waits, if there are several, and a text that names them."""
+    from deedbook.continuation.resume import unanswered_requests
+    from deedbook.format.errors import DeedbookError
+    from deedbook.format.event_text import show
+
+    try:
+        asked = unanswered_requests(state, session.id)
+    except (DeedbookError, OSError):  # the list says what the last line says
+        return {}
+    if len(asked) < 2:
+        return {}
+    names = ", ".join(f"{show(each.payload['name'])} (approval {show(each.payload['approval'])})" for each in asked)
+    identities = [each.payload["approval"] for each in asked]
+    return {"waits": f"{len(asked)} calls wait for a person: {names}", "approvals": identities}
 
 
 def _runs(state: "Folder") -> "Mapping[str, Mapping[str, str]]":
@@ -101,9 +119,9 @@ def _row(told: "Mapping[str, object]") -> "Mapping[str, object]":
     return {name: value for name, value in told.items() if name != "torn" and (value or name not in _WAITING)}
 
 
-def _about(session: "SessionSummary", belongs: "Mapping[str, str]") -> str:
+def _about(session: "SessionSummary", belongs: "Mapping[str, Any]") -> str:
     """Return what a suspended session waits for, otherwise whose a session is."""
-    return session.waits or _whose(belongs)
+    return str(belongs.get("waits", session.waits)) or _whose(belongs)
 
 
 def _whose(belongs: "Mapping[str, str]") -> str:

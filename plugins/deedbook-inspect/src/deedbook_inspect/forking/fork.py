@@ -35,7 +35,8 @@ class Fork:
             "hash": parent.hashes[at],
             "goes_on": self.recall.goes_on or bool(self.after),
         }
-        return SessionOrigin("session.forked", payload, self.recall.journal)
+        recall = self.recall
+        return SessionOrigin("session.forked", payload, recall.journal, parent.session, recall.serve_approved)
 
 
 def plan_fork(

@@ -22,13 +22,17 @@ from deedbook.format.folds import NAMED_BY
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType({"llm": "model"})
 _ENDS: Final = frozenset(outcome for outcomes in OUTCOMES.values() for outcome in outcomes)
+_UNANSWERED: Final = ("NEEDS_HUMAN", "APPROVAL_", "CANCELLED")
+"""How the codes begin of calls that were denied because no person approved them."""
+_APPROVED: Final = ("approval.granted", "approval.served")
 
 
 @attrs.define(eq=False)
 class RecordedCall:
     """A recorded call: its *intent*, its *outcome* if there is one, and the call *within* which it was made.
 
-    *args* are the final arguments, opened; *missing* is the reason if they are not available.
+    *args* are the final arguments, opened; *missing* is the reason if they are not available. *approval* is the event
+    that allowed the call after a person had approved it.
     """
 
     intent: Event
@@ -39,6 +43,7 @@ class RecordedCall:
     missing: str = ""
     outcome: Event | None = None
     within: "RecordedCall | None" = None
+    approval: Event | None = None
 
     @property
     def stored_args(self) -> Any:
@@ -65,14 +70,44 @@ class RecordedPast:
         self.parent, self.at = parent, at
         self.remaining = _without_repeated(list(_recorded_calls(parent, at)))
         self.denied = [event for event in parent.events[: at + 1] if event.type == "tool.denied"]
+        self._below: dict[str, list[Event]] = {}
+        for event in parent.events[: at + 1]:
+            if event.type in ("run.value", "run.branch"):
+                self._below.setdefault(event.parent or "", []).append(event)
+
+    def find(self, kind: str, name: str, raw: bytes) -> "RecordedCall | None":
+        """Return the recorded call that is equal, by its final arguments (*raw*); ``None`` if none is due."""
+        wanted = key_of(kind, name, raw)
+        return next((made for made in self.due() if made.key == wanted), None)
 
     def take(self, kind: str, name: str, raw: bytes) -> "RecordedCall | None":
-        """Take the recorded call that is equal, by its final arguments (*raw*); ``None`` if none is due."""
-        wanted = key_of(kind, name, raw)
-        found = next((made for made in self.due() if made.key == wanted), None)
+        """Take the call that `find` returns."""
+        found = self.find(kind, name, raw)
         if found is not None:
             self.remaining.remove(found)
         return found
+
+    def take_denial(self, name: str, raw: bytes) -> Event | None:
+        """Take the first call of *name* with the arguments *raw* that no person approved; ``None`` without one."""
+        for event in self.denied:
+            unanswered = str(event.payload.get("code")).startswith(_UNANSWERED)
+            if unanswered and event.payload.get("name") == name and "args" in event.payload:
+                try:
+                    same = encode_payload(self.parent.open_value(event.payload["args"])) == raw
+                except ValueMissing:
+                    same = False
+                if same:
+                    self.denied.remove(event)
+                    return event
+        return None
+
+    def take_below(self, span: str, kind: str) -> Event | None:
+        """Take the next recorded value or branch (an event type) of the run or branch *span* of the parent."""
+        found = self._below.get(span, [])
+        event = next((event for event in found if event.type == kind), None)
+        if event is not None:
+            found.remove(event)
+        return event
 
     def due(self) -> Iterator[RecordedCall]:
         """Yield the calls that may come next: the first remaining one, and those that began before it had ended.
@@ -105,6 +140,7 @@ def _recorded_calls(parent: ParentSession, at: int) -> Iterator[RecordedCall]:
     """Yield every call in the order of the intents, with its outcome from anywhere in the ledger."""
     around: dict[str, RecordedCall | None] = {}
     found: list[RecordedCall] = []
+    approvals: dict[str, Event] = {}
     for event in parent.events:
         above = around.get(event.parent or "")
         around[event.span] = above
@@ -112,9 +148,12 @@ def _recorded_calls(parent: ParentSession, at: int) -> Iterator[RecordedCall]:
             family = event.type.partition(".")[0]
             name = event.payload.get(NAMED_BY.get(family, "tool_name"))
             made = RecordedCall(event, _KINDS.get(family, family), name if isinstance(name, str) else "", within=above)
+            made.approval = approvals.get(event.parent or "")
             _open(parent, made)
             around[event.span] = made
             found.append(made)
+        elif event.type in _APPROVED:
+            approvals[event.span] = event
         elif event.type in _ENDS and above is not None and above.intent.span == event.parent:
             above.outcome = event
             around[event.span] = above.within  # calls that an answer requests are not nested in the question

@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event
-from deedbook.format.event_text import show
+from deedbook.format.event_text import describe_reason, show
 
 from .account import Use
 from .payloads import Payload, PayloadCutter, is_sealed
@@ -150,9 +150,11 @@ def _format_place(place: Any) -> str:
 
 def _format_person(event: Event) -> str:
     payload = event.payload
+    if event.type == "approval.served":
+        return f"approved in session {show(payload.get('session'))}, event {show(payload.get('seq'))}: nothing was done"
     word = _WORDS.get(event.type, event.type.removeprefix("approval."))
     who = f" by {show(payload['approver'])}" if "approver" in payload else ""
-    why = f": {show(payload['reason'])}" if payload.get("reason") else ""
+    why = f": {describe_reason(payload)}" if payload.get("reason") else ""
     return f"{word}{who}{why} (request {show(payload.get('approval'))[:8]})"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from deedbook.contract import Event, Object
-from deedbook.format.event_text import show
+from deedbook.format.event_text import describe_reason, show
 from deedbook.format.terminal import plain
 
 MAX_SHOWN: Final = 20
@@ -45,7 +45,8 @@ def _request(payload: Any) -> dict[str, str]:
     principal = payload["principal"]
     who = principal["id"] if isinstance(principal, dict) and "id" in principal else principal
     told = {name: payload[name] for name in ("approval", "name", "reason", "session", "requested", "expires", "shown")}
-    return {name: _short(show(value)) for name, value in {**told, "principal": who}.items()}
+    told |= {"principal": who, "reason": describe_reason(payload)}
+    return {name: _short(show(value)) for name, value in told.items()}
 
 
 def _request_lines(row: Object) -> Iterator[str]:
