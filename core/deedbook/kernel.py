@@ -125,6 +125,7 @@ class Kernel:
         self._require_log()
         with ExitStack() as undo:
             ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)
+            undo.callback(self._discard_unstarted, ledger)
             undo.callback(ledger.close)
             build = self._session_builder(ledger, undo, show, wait, run)
             session = build(principal=who, deferred=wait is None, origin=origin, mode=mode)
@@ -337,6 +338,13 @@ class Kernel:
             _refuse_removed(folder)
             undo.pop_all()
         return ledger
+
+    def _discard_unstarted(self, ledger: Ledger) -> None:
+        """Remove the folder of a session that did not begin; one with a first line stays."""
+        from .maintenance.closing import remove
+
+        with suppress(DeedbookError, OSError):
+            remove(self.state, ledger.session_id, self.ledger.keep, (), 0.0)
 
     def _after_prompt(self, session: Session) -> None:
         self.features.notify("session_prompted", self.notices, kernel=self, session=session)

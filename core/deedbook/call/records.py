@@ -17,6 +17,7 @@ from deedbook.policy.gates import Answers, decision_payload
 from deedbook.policy.judge import Verdict
 from deedbook.policy.subjects import VERSION
 
+from .feature_calls import is_feature
 from .handlers import Outcome, Ticket
 
 _MAX_TEXT = 2000
@@ -61,7 +62,9 @@ class CallRecorder:
 
     def denial(self, verdict: Verdict, caller: Caller, ability: str, cause: str) -> Entry:
         """Return the refusal, with the final arguments."""
-        more = {} if verdict.by is None else {"by": dict(verdict.by)}
+        more: dict[str, Any] = {} if verdict.by is None else {"by": dict(verdict.by)}
+        if is_feature(verdict.by):
+            more["schema_version"] = "v2"
         kind = verdict.bound.kind if verdict.bound else "tool"
         members = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
         payload = canonical.encode(members)

@@ -26,7 +26,7 @@ def test_freeze_before_the_first_session_denies_it(place):
     made = place.here("freeze", "--all", "--reason", "a spill", "--json", status=0).fits("output_freeze_v1")
     denied = call(place)
     assert denied.status == 3
-    assert f"deedbook thaw {made['frozen']['id']} [FROZEN]" in denied.err
+    assert f"deedbook thaw {made['frozen']['id']} (by feature freeze) [FROZEN]" in denied.err
     shown = place.here("freeze", "--json", status=0).fits("output_freeze_v1")
     assert shown == {"schema_version": "v1", "freezes": [made["frozen"]], "sound": True}
     assert "all calls  local" in place.here("freeze", status=0).out

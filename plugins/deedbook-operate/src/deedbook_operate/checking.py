@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from deedbook.contract.features import CallPrevented
+from deedbook.contract.features import AllowedCall, CallPrevented
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
@@ -166,15 +166,15 @@ class FreezeDocument:
 
 
 class CheckedCall:
-    """Holds the shared lock around the intent of a call of *ability* by *caller* (a `deedbook.policy.bound.Caller`).
+    """Holds the shared lock around the intent of an *allowed* call.
 
     Entering raises `CallPrevented` if the call is frozen, or that is unknown.
     """
 
-    __slots__ = ("_ability", "_caller", "_document", "_fd")
+    __slots__ = ("_allowed", "_document", "_fd")
 
-    def __init__(self, document: FreezeDocument, caller: Any, ability: str) -> None:
-        self._document, self._caller, self._ability = document, caller, ability
+    def __init__(self, document: FreezeDocument, allowed: AllowedCall) -> None:
+        self._document, self._allowed = document, allowed
 
     def __enter__(self) -> None:
         try:
@@ -196,9 +196,10 @@ class CheckedCall:
         except FreezeInvalid as problem:
             raise _prevention_error(self._document, str(problem)) from None
         if freezes:
-            who = self._caller.principal
+            call = self._allowed.call
+            who = call.principal
             for each in freezes:
-                if each.covers((who.id, who.on_behalf_of), self._ability):
+                if each.covers((who.id, who.on_behalf_of), call.ability):
                     raise CallPrevented(FROZEN, describe_denial(each))
 
 

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from deedbook.contract import EventType, Object
-from deedbook.contract.features import Check, FeatureSpec, featureimpl
+from deedbook.contract.features import AllowedCall, Check, FeatureSpec, featureimpl
 from deedbook.policy.requests import approvers
 
 from .freezes import RECORDED
@@ -63,7 +63,7 @@ class FreezeFeature:
         self._making = Lock()
 
     @featureimpl
-    def around_intents(self, kernel: Any) -> Callable[[Any, str], AbstractContextManager[None]]:
+    def around_intents(self, kernel: Any) -> Callable[[AllowedCall], AbstractContextManager[None]]:
         """Return what holds the lock around an intent, and denies a frozen call."""
         from .checking import CheckedCall, FreezeDocument
 
