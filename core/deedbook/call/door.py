@@ -14,7 +14,7 @@ and `Door.after`. The nine steps:
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -49,7 +49,7 @@ from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_so
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
-from .feature_calls import FeatureDenial, Settlement, enclose_call, is_feature, reserve_call
+from .feature_calls import Enclosures, FeatureDenial, Settlement, enclose_call, is_feature, reserve_call
 from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform, settle
 from .open_calls import OpenCalls
 from .records import CallRecorder
@@ -80,7 +80,7 @@ class IntentDraft:
     now: str
     given: bytes
     settlements: tuple[Callable[[Outcome | None], None], ...] = ()
-    held: ExitStack | None = None
+    held: Enclosures | None = None
 
     def release(self) -> None:
         """Tell the features that the call did not begin."""
@@ -122,7 +122,7 @@ class Door:
         self._decide = self._decide_in_turn if bindings.reads else self._decide_now
         self._record = self._record_asked if parts.asks else self._record_now
         durable = bindings.charter.document["durability"] == "always"
-        self._always = durable or bindings.waits or parts.asks
+        self._always = durable or bindings.waits or parts.blocking
         self._facts = facts
         self._invoke = invoke
         self._pending_calls = pending_calls
@@ -306,18 +306,23 @@ class Door:
         raw: bytes, entries: list[Entry], grant: "Grant | None",
     ) -> "OpenResult":  # fmt: skip
         """Act like `_record_now` inside the context managers of features; each feature may deny the call."""
-        seen = canonical.decode(verdict.raw)  # a copy: what the handler gets is not for features to change
-        call = make_call(self.bindings, caller, bound, seen, verdict.raw, context)
+
+        def build() -> Call:
+            copy = canonical.decode(verdict.raw)  # what the handler gets is not for features to change
+            return make_call(self.bindings, caller, bound, copy, verdict.raw, context)
+
         answers = {gate.id: decision.outcome for gate, decision in verdict.policies}
-        allowed = AllowedCall(call=call, caller=caller, span=self.ledger.span(), answers=answers)
-        with ExitStack() as held:
-            try:
-                enclose_call(self._parts, allowed, held)
-                draft = IntentDraft(allowed.span, context.now, raw, (), held)
-                return self._record_now(verdict, bound, caller, context, cause, raw, entries, grant, draft, allowed)
-            except FeatureDenial as problem:
-                verdict.deny(problem.code, recordable(problem.reason), problem.by)
-                return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+        allowed = AllowedCall(caller=caller, span=self.ledger.span(), answers=answers, build=build)
+        held = Enclosures()
+        try:
+            enclose_call(self._parts, allowed, held)
+            draft = IntentDraft(allowed.span, context.now, raw, (), held)
+            return self._record_now(verdict, bound, caller, context, cause, raw, entries, grant, draft, allowed)
+        except FeatureDenial as problem:
+            verdict.deny(problem.code, recordable(problem.reason), problem.by)
+            return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+        finally:
+            held.close()
 
     def _record_now(  # noqa: PLR0913 - all that the judgement has brought together
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, context: DecisionContext, cause: str,

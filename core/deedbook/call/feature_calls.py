@@ -1,10 +1,9 @@
 """Ask the features of a session about a call that no gate denies; whatever fails there denies the call."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from types import TracebackType
-from typing import Any, Final
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
 
 from deedbook.contract import Decision, Object
 from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
@@ -35,13 +34,45 @@ def is_feature(by: Object | None) -> bool:
     return by is not None and "feature" in by
 
 
-def enclose_call(parts: SessionParts, allowed: AllowedCall, held: ExitStack) -> None:
+class Enclosures:
+    """The context managers of features around one call, entered in turn; none can suppress an error of the call."""
+
+    __slots__ = ("_entered",)
+
+    def __init__(self) -> None:
+        self._entered: list[Any] = []
+
+    def enter(self, name: str, enclose: Callable[[AllowedCall], object], allowed: AllowedCall) -> None:
+        """Enter the context manager of the feature *name*; raises `FeatureDenial`."""
+        try:
+            made: Any = enclose(allowed)
+            if not hasattr(made, "__enter__"):
+                _refuse_manager(name, made)
+            made.__enter__()
+        except Exception as problem:  # noqa: BLE001 - a feature may raise anything
+            _deny_for(name, problem)
+        self._entered.append(made)
+
+    def close(self) -> None:
+        """Leave all of them, the last first; raises what the last of them raises that fails."""
+        while self._entered:
+            made, error = self._entered.pop(), sys.exc_info()
+            try:
+                made.__exit__(*error)
+            except BaseException:
+                self.close()
+                raise
+
+
+def enclose_call(parts: SessionParts, allowed: AllowedCall, held: Enclosures) -> None:
     """Enter the context managers of features in *held*, and ask the features that judge; raises `FeatureDenial`."""
     for name, enclose in parts.around_intents:
-        held.enter_context(_Enclosure(name, enclose, allowed))
+        held.enter(name, enclose, allowed)
     for name, judge in parts.judge_calls:
-        with _denials_of(name):
+        try:
             decision: object = judge(allowed)
+        except Exception as problem:  # noqa: BLE001 - a feature may raise anything
+            _deny_for(name, problem)
         if type(decision) is not Decision or decision.outcome not in ("allow", "deny"):
             what = f"answered {decision.outcome}" if type(decision) is Decision else f"returned {_name_type(decision)}"
             raise FeatureDenial(name, _DENIED, f"feature {name} {what}; it can allow or deny, with a Decision")
@@ -55,8 +86,10 @@ def reserve_call(parts: SessionParts, allowed: AllowedCall, settlements: list[Se
     Raises `FeatureDenial`, `FactsChanged`, and `LedgerError` if nothing can be recorded.
     """
     for name, ask in parts.before_intents:
-        with _denials_of(name):
+        try:
             found: object = ask(allowed)
+        except Exception as problem:  # noqa: BLE001 - a feature may raise anything
+            _deny_for(name, problem)
         if callable(found):
             settlements.append(found)
         elif found is not None:
@@ -64,47 +97,23 @@ def reserve_call(parts: SessionParts, allowed: AllowedCall, settlements: list[Se
             raise FeatureDenial(name, _DENIED, f"{why}; a feature that decides implements judge_calls")
 
 
-class _Enclosure:
-    """The context manager of a feature around one call; it cannot suppress an error of the call."""
-
-    __slots__ = ("_allowed", "_enclose", "_made", "_name")
-
-    def __init__(
-        self, name: str, enclose: Callable[[AllowedCall], AbstractContextManager[object]], allowed: AllowedCall
-    ) -> None:
-        self._name, self._enclose, self._allowed = name, enclose, allowed
-
-    def __enter__(self) -> None:
-        with _denials_of(self._name):
-            made: object = self._enclose(self._allowed)
-            if not isinstance(made, AbstractContextManager):
-                why = f"feature {self._name} returned {_name_type(made)}, not a context manager"
-                raise FeatureDenial(self._name, _DENIED, f"{why}; a feature that decides implements judge_calls")
-            self._made = made
-            made.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._made.__exit__(kind, problem, trace)
-
-
-@contextmanager
-def _denials_of(name: str) -> Iterator[None]:
-    """Turn what the feature *name* raises inside into a `FeatureDenial`; errors of the record and interrupts remain."""
-    try:
-        yield
-    except CallPrevented as problem:
+def _deny_for(name: str, problem: Exception) -> NoReturn:
+    """Raise a `FeatureDenial` for what the feature *name* raised; errors of the record are raised as they are."""
+    if isinstance(problem, CallPrevented):
         code, reason = str(problem.code), str(problem)
         known = CODES.get(code)
         own = known is None or (known.kind == "gate" and code != "NEEDS_HUMAN")
         if not (own and _CODE.fullmatch(code)):
             code, reason = _DENIED, f"{code}: {reason}"
         raise FeatureDenial(name, code, reason) from None
-    except (DeedbookError, FactsChanged, FeatureDenial):
-        raise
-    except Exception as problem:  # noqa: BLE001 - a feature may raise anything
-        raise FeatureDenial(name, _DENIED, f"feature {name} failed: {describe_crash(problem)}") from None
+    if isinstance(problem, DeedbookError | FactsChanged | FeatureDenial):
+        raise problem
+    raise FeatureDenial(name, _DENIED, f"feature {name} failed: {describe_crash(problem)}") from None
+
+
+def _refuse_manager(name: str, made: object) -> NoReturn:
+    why = f"feature {name} returned {_name_type(made)}, not a context manager"
+    raise FeatureDenial(name, _DENIED, f"{why}; a feature that decides implements judge_calls")
 
 
 def _name_type(value: object) -> str:

@@ -9,6 +9,7 @@ installed feature. Private until 1.0.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
 from typing import Final, Literal
 
 import attrs
@@ -48,12 +49,14 @@ class FeatureSpec:
     *settings* is the JSON Schema of its section in YAML (``features: {NAME: …}``). *records* has the event types that
     it records with `Session.record`; their names begin with ``x.`` and the feature's name. *facts* has the facts that
     it offers to gates (`FeatureHooks.session_facts`), each with its JSON Schema; their names are the feature's name, a
-    dot, and a name. A policy or hook that reads one activates the feature.
+    dot, and a name. A policy or hook that reads one activates the feature. *blocking*: its functions that are asked
+    about calls may take longer than some microseconds, so asynchronous calls ask them on another thread.
     """
 
     settings: Object = attrs.field(factory=lambda: {"type": "object", "additionalProperties": False})
     records: Mapping[str, EventType] = attrs.field(factory=dict)
     facts: Mapping[str, Object] = attrs.field(factory=dict)
+    blocking: bool = True
 
 
 class FactsChanged(Exception):  # noqa: N818 - a state, not an error of the caller
@@ -68,7 +71,7 @@ class CallPrevented(Failed):
     """
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class AllowedCall:
     """A call that was allowed, before its intent is recorded.
 
@@ -78,10 +81,15 @@ class AllowedCall:
     is to be asked now.
     """
 
-    call: Call
     caller: CallerView
     span: str
     answers: Mapping[str, Outcome]
+    _build: Callable[[], Call]
+
+    @cached_property
+    def call(self) -> Call:
+        """The call, with its arguments: built when a feature first looks at it."""
+        return self._build()
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ import attrs
 import pluggy
 
 from deedbook.contract import Decision, Object
-from deedbook.contract.features import PROJECT, AllowedCall, FeatureHooks
+from deedbook.contract.features import PROJECT, AllowedCall, FeatureHooks, FeatureSpec
 from deedbook.contract.views import KernelView, LedgerView
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe_crash, fault
 
@@ -62,6 +62,7 @@ class SessionParts(NamedTuple):
     judge_calls: Sequence[tuple[str, Callable[[AllowedCall], Decision]]] = ()
     before_intents: Sequence[tuple[str, Callable[[AllowedCall], Callable[[Any], None] | None]]] = ()
     around_intents: Sequence[tuple[str, Callable[[AllowedCall], AbstractContextManager[object]]]] = ()
+    blocking: bool = False
 
     @property
     def asks(self) -> bool:
@@ -116,7 +117,9 @@ class Features:
             tuple(self._functions(moment, kernel=kernel, ledger=ledger))
             for moment in ("judge_calls", "before_intents", "around_intents")
         )
-        return SessionParts(effects, facts, judges, before, around)
+        asked = {name for name, _ in (*judges, *before, *around)}
+        blocking = any(getattr(self._manager.get_plugin(name), "spec", FeatureSpec()).blocking for name in asked)
+        return SessionParts(effects, facts, judges, before, around, blocking)
 
     def _functions(self, moment: str, **given: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
         """Yield the functions that features return at *moment*; raises `BindingError` for anything else."""

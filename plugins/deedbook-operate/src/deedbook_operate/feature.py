@@ -56,6 +56,7 @@ class FreezeFeature:
                 layer="L6",
             ),
         },
+        blocking=False,
     )
 
     def __init__(self) -> None:
