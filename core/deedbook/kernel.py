@@ -49,6 +49,7 @@ from .plugins.features import Features, Notices
 from .plugins.groups import FEATURE
 from .plugins.host import ReadingHost, WorkspaceHost
 from .plugins.plugins import Catalogue, discover
+from .plugins.standing import refuse_missing
 from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities, route_data
 from .policy.charter import Charter
@@ -469,6 +470,7 @@ def _assemble(
     held.callback(ledger.close)
     store = Store(state, key)
     charter = choose(store, root)
+    refuse_missing(charter.document["plugins"], Path(state.path), None if lazily else Path(ledger.place))
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     programs = WorkersOnDemand(private=any(secrets.values()))

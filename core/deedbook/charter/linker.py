@@ -21,7 +21,9 @@ from deedbook.format.errors import (
     fault,
 )
 from deedbook.format.schema import Validator, foreign, lint, suggest
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue, Offer, load
+from deedbook.plugins.standing import installed_standing
 
 Locator: TypeAlias = Callable[[str], str]
 """Returns the place in a source, ``file:line:column``, for a JSON pointer into a value."""
@@ -104,6 +106,11 @@ class Linker:
             with self.collect_errors():
                 self._catalogue.find(kind, name, place)
         return self._loaded[key]
+
+    def link_standing(self) -> None:
+        """Load the standing features that are installed."""
+        for name in installed_standing(self._catalogue):
+            self.link(FEATURE, name, f"the feature {name!r}, which is installed")
 
     def is_installed(self, kind: str, name: str) -> bool:
         """Return whether a plugin of that name is installed."""

@@ -1,4 +1,4 @@
-"""The feature `freeze`: every call of a session whose charter names it checks the freezes in force."""
+"""The feature `freeze`: every call checks the freezes in force. It stands: no line in YAML turns it on or off."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
