@@ -49,7 +49,6 @@ from .plugins.features import Features, Notices
 from .plugins.groups import FEATURE
 from .plugins.host import ReadingHost, WorkspaceHost
 from .plugins.plugins import Catalogue, discover
-from .plugins.standing import refuse_missing
 from .policy.bindings import Bindings
 from .policy.callers import LOCAL, PROGRAM, Client, declared_client, declared_principal, exposed_abilities, route_data
 from .policy.charter import Charter
@@ -463,6 +462,8 @@ def _assemble(
 
     A charter is stored once all its plugins are constructed: a key in place of a secret's name leaves no copy.
     """
+    from .plugins.standing import refuse_missing
+
     state = held.enter_context(_state_folder(site.state))
     root = held.enter_context(Folder.at(site.root))
     sealer = site.sealer()

@@ -45,17 +45,27 @@ from deedbook.ledger.ledger import Ledger
 from deedbook.plugins.features import SessionParts
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
-from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
+from deedbook.policy.gates import (
+    Answers,
+    BoundGate,
+    Clock,
+    answer,
+    decision_source,
+    is_feature,
+    merge,
+    refusal,
+    source_place,
+)
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
-from .feature_calls import Enclosures, FeatureDenial, Settlement, enclose_call, is_feature, reserve_call
 from .handlers import Interrupted, Outcome, RunSuspended, Ticket, aperform, perform, settle
 from .open_calls import OpenCalls
 from .records import CallRecorder
 
 if TYPE_CHECKING:
     from .approval_wait import ApprovalWait, OpenResult
+    from .feature_calls import Enclosures
     from .pending_calls import Grant, PendingCall, PendingCalls
 
 _ATTEMPTS: Final = 8
@@ -80,7 +90,7 @@ class IntentDraft:
     now: str
     given: bytes
     settlements: tuple[Callable[[Outcome | None], None], ...] = ()
-    held: Enclosures | None = None
+    held: "Enclosures | None" = None
 
     def release(self) -> None:
         """Tell the features that the call did not begin."""
@@ -306,6 +316,7 @@ class Door:
         raw: bytes, entries: list[Entry], grant: "Grant | None",
     ) -> "OpenResult":  # fmt: skip
         """Act like `_record_now` inside the context managers of features; each feature may deny the call."""
+        from .feature_calls import Enclosures, FeatureDenial, enclose_call
 
         def build() -> Call:
             copy = canonical.decode(verdict.raw)  # what the handler gets is not for features to change
@@ -350,7 +361,9 @@ class Door:
 
     def _reserve(self, draft: IntentDraft, allowed: AllowedCall) -> None:
         """Let the features reserve what the call may use; raises as `reserve_call`."""
-        settlements: list[Settlement] = []
+        from .feature_calls import reserve_call
+
+        settlements: list[Callable[[Outcome | None], None]] = []
         try:
             reserve_call(self._parts, allowed, settlements)
         except BaseException:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
-from deedbook.contract import Decision, Object
+from deedbook.contract import Decision
 from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
 from deedbook.format.errors import CODES, DeedbookError, describe_crash
 from deedbook.plugins.features import SessionParts
@@ -27,11 +27,6 @@ class FeatureDenial(Exception):  # noqa: N818 - a decision, not an error
     def by(self) -> Mapping[str, str]:
         """Who denies, as the record has it."""
         return {"feature": self.name}
-
-
-def is_feature(by: Object | None) -> bool:
-    """Return whether a recorded decision is that of a feature."""
-    return by is not None and "feature" in by
 
 
 class Enclosures:

@@ -13,11 +13,10 @@ from deedbook.format.schema import Violation, suggest
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import BoundAbility, Caller
-from deedbook.policy.gates import Answers, decision_payload
+from deedbook.policy.gates import Answers, decision_payload, is_feature
 from deedbook.policy.judge import Verdict
 from deedbook.policy.subjects import VERSION
 
-from .feature_calls import is_feature
 from .handlers import Outcome, Ticket
 
 _MAX_TEXT = 2000

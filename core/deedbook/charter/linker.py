@@ -23,7 +23,6 @@ from deedbook.format.errors import (
 from deedbook.format.schema import Validator, foreign, lint, suggest
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue, Offer, load
-from deedbook.plugins.standing import installed_standing
 
 Locator: TypeAlias = Callable[[str], str]
 """Returns the place in a source, ``file:line:column``, for a JSON pointer into a value."""
@@ -109,6 +108,8 @@ class Linker:
 
     def link_standing(self) -> None:
         """Load the standing features that are installed."""
+        from deedbook.plugins.standing import installed_standing
+
         for name in installed_standing(self._catalogue):
             self.link(FEATURE, name, f"the feature {name!r}, which is installed")
 

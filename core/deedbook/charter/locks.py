@@ -14,7 +14,6 @@ from deedbook.format.errors import BindingError, DeedbookError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue
-from deedbook.plugins.standing import installed_standing
 from deedbook.policy.charter import FORMAT, Charter, script_files
 from deedbook.workspace import inventory
 
@@ -227,6 +226,8 @@ def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
 
 def _has_standing(plugins: Container[str], catalogue: Catalogue) -> bool:
     """Return whether every standing feature that is installed is among *plugins*."""
+    from deedbook.plugins.standing import installed_standing
+
     return all(f"{FEATURE}/{name}" in plugins for name in installed_standing(catalogue))
 
 

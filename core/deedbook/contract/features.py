@@ -10,29 +10,31 @@ installed feature. Private until 1.0.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 import pluggy
 
 from .plugins import Call, Decision, EventType, Failed, Object, Outcome, Routes
-from .views import (
-    CallerView,
-    ClientView,
-    DeclarationView,
-    DocumentView,
-    ErrorView,
-    KernelView,
-    LedgerView,
-    OutcomeView,
-    ReaderView,
-    SectionView,
-    SessionView,
-    StateView,
-    TicketView,
-    TreeView,
-    WorkspaceView,
-)
+
+if TYPE_CHECKING:
+    from .views import (
+        CallerView,
+        ClientView,
+        DeclarationView,
+        DocumentView,
+        ErrorView,
+        KernelView,
+        LedgerView,
+        OutcomeView,
+        ReaderView,
+        SectionView,
+        SessionView,
+        StateView,
+        TicketView,
+        TreeView,
+        WorkspaceView,
+    )
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
@@ -81,7 +83,7 @@ class AllowedCall:
     is to be asked now.
     """
 
-    caller: CallerView
+    caller: "CallerView"
     span: str
     answers: Mapping[str, Outcome]
     _build: Callable[[], Call]
@@ -117,24 +119,24 @@ class FeatureHooks:
     """
 
     @featurespec
-    def client_abilities(self, client: ClientView) -> Iterable[DeclarationView]:
+    def client_abilities(self, client: "ClientView") -> "Iterable[DeclarationView]":
         """Return the abilities (`AbilitySource`) of a client declared under ``agents:``: a coding agent's own tools."""
         raise NotImplementedError
 
     @featurespec
-    def client_problems(self, client: ClientView) -> Iterable[tuple[str, str]]:
+    def client_problems(self, client: "ClientView") -> Iterable[tuple[str, str]]:
         """Return the problems of a client's section under ``agents:``, each as JSON pointer and message."""
         raise NotImplementedError
 
     @featurespec
     def read_section(
         self,
-        reader: ReaderView,
-        tree: TreeView,
-        document: DocumentView | None,
+        reader: "ReaderView",
+        tree: "TreeView",
+        document: "DocumentView | None",
         roots: Sequence[str],
-        packs: Sequence[TreeView],
-    ) -> SectionView:
+        packs: "Sequence[TreeView]",
+    ) -> "SectionView":
         """Read the section of the feature's name and its files in ``.system`` (``known/sections.json`` lists both).
 
         *reader* reads files of *tree* and collects faults, *document* is ``deedbook.yaml``, or ``None``.
@@ -154,8 +156,8 @@ class FeatureHooks:
 
     @featurespec
     def before_effects(
-        self, kernel: KernelView, ledger: LedgerView, undo: ExitStack, settings: Object
-    ) -> Mapping[str, Callable[[TicketView], None]] | None:
+        self, kernel: "KernelView", ledger: "LedgerView", undo: ExitStack, settings: Object
+    ) -> "Mapping[str, Callable[[TicketView], None]] | None":
         """Return functions to call with a ticket before an effect begins, by the kind of effects, or ``None``.
 
         Called when a session is created, before the first line of its *ledger*. A returned function raises
@@ -164,8 +166,8 @@ class FeatureHooks:
 
     @featurespec
     def session_facts(
-        self, kernel: KernelView, ledger: LedgerView, settings: Object
-    ) -> Mapping[str, Callable[[CallerView], Object]] | None:
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
+    ) -> "Mapping[str, Callable[[CallerView], Object]] | None":
         """Return functions that read the facts of `FeatureSpec.facts`, by name, or ``None``.
 
         Called when a session is created, before the first line of its *ledger*. A function is called with the caller
@@ -175,7 +177,7 @@ class FeatureHooks:
 
     @featurespec
     def judge_calls(
-        self, kernel: KernelView, ledger: LedgerView, settings: Object
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
     ) -> Callable[[AllowedCall], Decision] | None:
         """Return a function that decides about each call that no gate denies, or ``None``.
 
@@ -187,8 +189,8 @@ class FeatureHooks:
 
     @featurespec
     def before_intents(
-        self, kernel: KernelView, ledger: LedgerView, settings: Object
-    ) -> Callable[[AllowedCall], Callable[[OutcomeView | None], None] | None] | None:
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
+    ) -> "Callable[[AllowedCall], Callable[[OutcomeView | None], None] | None] | None":
         """Return a function to call with each `AllowedCall` whose intent comes next, or ``None``.
 
         Called when a session is created, before the first line of its *ledger*. The function raises `CallPrevented` to
@@ -200,7 +202,7 @@ class FeatureHooks:
 
     @featurespec
     def around_intents(
-        self, kernel: KernelView, ledger: LedgerView, settings: Object
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
     ) -> Callable[[AllowedCall], AbstractContextManager[object]] | None:
         """Return a function to call with each call that no gate denies, or ``None``.
 
@@ -211,42 +213,42 @@ class FeatureHooks:
         """
 
     @featurespec
-    def session_prompted(self, kernel: KernelView, session: SessionView, settings: Object) -> None:
+    def session_prompted(self, kernel: "KernelView", session: "SessionView", settings: Object) -> None:
         """Act after a prompt of the session is recorded; a failure is reported, and the session continues."""
 
     @featurespec
-    def session_ending(self, kernel: KernelView, session: SessionView, settings: Object) -> None:
+    def session_ending(self, kernel: "KernelView", session: "SessionView", settings: Object) -> None:
         """Act before ``session.end`` is recorded; the feature may still record events of its own.
 
         A failure is reported, and the session ends all the same. Not called for a session whose process died.
         """
 
     @featurespec
-    def session_ended(self, kernel: KernelView, session: SessionView, settings: Object) -> None:
+    def session_ended(self, kernel: "KernelView", session: "SessionView", settings: Object) -> None:
         """Act after ``session.end`` is recorded; a failure is reported."""
 
     @featurespec
-    def sessions_recovered(self, kernel: KernelView, settings: Object) -> None:
+    def sessions_recovered(self, kernel: "KernelView", settings: Object) -> None:
         """Act after the sessions of dead processes are ended; a failure is reported."""
 
     @featurespec
-    def kernel_closed(self, kernel: KernelView, settings: Object) -> None:
+    def kernel_closed(self, kernel: "KernelView", settings: Object) -> None:
         """Stop background work and release everything."""
 
     @featurespec
-    def ledger_extended(self, workspace: WorkspaceView, name: str, report: Callable[[ErrorView], None]) -> None:
+    def ledger_extended(self, workspace: "WorkspaceView", name: str, report: "Callable[[ErrorView], None]") -> None:
         """Act after lines were added to the finished ledger *name* (a session's id, or ``workspace``).
 
         *workspace* was read from its files; no kernel is open. *report* takes an error that changes nothing.
         """
 
     @featurespec
-    def examine(self, workspace: WorkspaceView) -> Iterable[Check]:
+    def examine(self, workspace: "WorkspaceView") -> Iterable[Check]:
         """Return checks for ``deedbook doctor``."""
         raise NotImplementedError
 
     @featurespec
-    def before_lock(self, workspace: WorkspaceView, yes: bool) -> bool:
+    def before_lock(self, workspace: "WorkspaceView", yes: bool) -> bool:
         """Check state outside the workspace's files before they are compiled; ``False`` stops the lock.
 
         *yes*: accept changes without asking.
@@ -254,12 +256,12 @@ class FeatureHooks:
         raise NotImplementedError
 
     @featurespec
-    def payload_removed(self, state: StateView, name: str) -> None:
+    def payload_removed(self, state: "StateView", name: str) -> None:
         """Remove copies of the payloads of the ledger *name*, because a payload was removed from a line.
 
         *state* is the open state folder. Raise an error if that fails: the removal is then not reported as done.
         """
 
     @featurespec
-    def pages_renewed(self, workspace: WorkspaceView, name: str) -> None:
+    def pages_renewed(self, workspace: "WorkspaceView", name: str) -> None:
         """Render again everything that was rendered from the ledger *name*, from which a payload was removed."""

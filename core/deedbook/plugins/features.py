@@ -4,18 +4,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import attrs
 import pluggy
 
 from deedbook.contract import Decision, Object
 from deedbook.contract.features import PROJECT, AllowedCall, FeatureHooks, FeatureSpec
-from deedbook.contract.views import KernelView, LedgerView
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe_crash, fault
 
 from .groups import FEATURE
 from .plugins import Catalogue, discover, load
+
+if TYPE_CHECKING:
+    from deedbook.contract.views import KernelView, LedgerView
 
 _NO_SETTINGS: Final[Object] = MappingProxyType({})
 _MOST: Final = 20
@@ -104,7 +106,7 @@ class Features:
         catalogue = discover()
         return cls(catalogue, catalogue.names(FEATURE))
 
-    def session_parts(self, kernel: KernelView, ledger: LedgerView, undo: ExitStack) -> SessionParts:
+    def session_parts(self, kernel: "KernelView", ledger: "LedgerView", undo: ExitStack) -> SessionParts:
         """Return what the features add to the session that writes *ledger*."""
         effects: dict[str, tuple[Callable[[Any], None], ...]] = {}
         for _, ask in self._answers("before_effects"):

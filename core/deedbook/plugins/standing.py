@@ -14,7 +14,6 @@ import attrs
 
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, fault
-from deedbook.format.families import family_of
 from deedbook.format.schema import data_folder
 
 from .groups import FEATURE
@@ -56,6 +55,8 @@ def refuse_missing(plugins: Container[str], state: Path, ledger: Path | None) ->
 
     *state* is the state folder, *ledger* the file of the workspace ledger, if that may name it too.
     """
+    from deedbook.format.families import family_of
+
     for name, each in read_standing().items():
         if f"{FEATURE}/{name}" in plugins:
             continue

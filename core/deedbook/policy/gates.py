@@ -259,6 +259,11 @@ def in_order(gates: Iterable[tuple[int, BoundGate]]) -> Sequence[BoundGate]:
     return [gate for _, gate in sorted(gates, key=lambda pair: (-pair[0], pair[1].id))]
 
 
+def is_feature(by: Mapping[str, Any] | None) -> bool:
+    """Return whether a recorded decision is that of a feature."""
+    return by is not None and "feature" in by
+
+
 def describe_source(by: Any) -> str:
     """Return who refused a call, as the end of a sentence; empty if the reason names it."""
     found = source_place(by)
