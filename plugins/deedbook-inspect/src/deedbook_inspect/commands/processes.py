@@ -85,7 +85,8 @@ def _format_lines(found: "Processes", listed: "Mapping[str, SessionSummary]") ->
 
     yield plain(f"system {found.system}")
     for process in found.processes.values():
-        yield plain(f"  process {process.id}  {process.kind}  {process.started}  {_format_end(process)}")
+        began = f"{process.kind}  {process.started}  charter {process.charter[:12]}"
+        yield plain(f"  process {process.id}  {began}  {_format_end(process)}")
         yield from (plain(f"    {line}") for line in _format_recovered(process.recovered))
         for run, names in process.runs.items():
             yield plain(f"    run {run}")
