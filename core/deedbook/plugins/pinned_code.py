@@ -9,7 +9,7 @@ of ``__pycache__`` is not used. What is not pinned: distributions that are insta
 import marshal
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -270,18 +270,3 @@ def _write(folder: str, name: str, code: bytes) -> None:
         with suppress(OSError):
             Path(temporary).unlink()
         raise
-
-
-def libraries(distributions: Iterable[str], requires: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the installed distributions that *distributions* need, directly or not, without these themselves.
-
-    *requires* has the names that each installed distribution requires.
-    """
-    pinned = set(distributions)
-    found, left = set[str](), [*pinned]
-    while left:
-        for name in requires.get(left.pop(), ()):
-            if name in requires and name not in found:
-                found.add(name)
-                left.append(name)
-    return sorted(found - pinned)
