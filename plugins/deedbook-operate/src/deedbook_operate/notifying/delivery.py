@@ -107,6 +107,21 @@ class Command:
             raise DeliveryError(f"the command ended with the status {ended.status}")
 
 
+@attrs.frozen
+class Terminal:
+    """The standard output of the command, where no target is declared."""
+
+    say: Callable[[str], None]
+
+    def deliver(self, message: Message) -> None:
+        """Print the text."""
+        self.say(message.text)
+
+
+TERMINAL: Final = "terminal"
+"""The name of that target."""
+
+
 def build_targets(settings: Object, secrets: Mapping[str, str | None]) -> dict[str, Target]:
     """Return the targets by name; raises `BindingError` for a secret that is not declared, or has no value."""
 
