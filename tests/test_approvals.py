@@ -14,7 +14,7 @@ import pytest
 from commandline import SECONDS, until
 from persons import approving, perform_once
 
-from deedbook import Err, Ok, allow, ask, deny, transform
+from deedbook import Approval, Err, Ok, allow, ask, deny, transform
 from deedbook.call.approval_wait import ApprovalWait
 from deedbook.call.queue import open_queue
 from deedbook.contract import Principal
@@ -535,3 +535,19 @@ def test_several_who_answer_at_once_end_in_one_answer(office):
         thread.join()
     assert sorted(codes) == ["APPROVAL_ANSWERED"] * 7 + ["first"]
     assert sum(event.type == "approval.answered" for event in own(office)) == 1
+
+
+def test_handler_sees_who_approved_its_own_call_and_no_other(lab):
+    seen = {}
+
+    def pay(args, ctx):
+        seen["pay"] = ctx.approval
+        return ctx.call("look", {})
+
+    lab.tool("pay", pay, tags=["approval-gate"], uses=["look"])
+    lab.tool("look", lambda args, ctx: seen.setdefault("look", ctx.approval))
+    approving(lab)
+    identity = park(lab)
+    answered(lab, identity)
+    assert isinstance(perform(lab, identity), Ok)
+    assert seen == {"pay": Approval(id=identity, approver="ada"), "look": None}

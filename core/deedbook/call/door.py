@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
-from deedbook.contract import ALLOW, Call, Decision, Json, Object
+from deedbook.contract import ALLOW, Approval, Call, Decision, Json, Object
 from deedbook.contract.features import AllowedCall, FactsChanged
 from deedbook.format import canonical
 from deedbook.format.errors import (
@@ -84,6 +84,7 @@ class IntentDraft:
     """An intent before it is recorded: its *span* and time, the arguments as *given*, and *settlements*.
 
     *settlements* are functions of features to call with the outcome, *held* what features hold until it is recorded.
+    *approval* is the answer of the person who approved the call, if one was asked.
     """
 
     span: str
@@ -91,6 +92,7 @@ class IntentDraft:
     given: bytes
     settlements: tuple[Callable[[Outcome | None], None], ...] = ()
     held: "Enclosures | None" = None
+    approval: Approval | None = None
 
     def release(self) -> None:
         """Tell the features that the call did not begin."""
@@ -350,6 +352,7 @@ class Door:
             return Ok(self._defer(verdict, bound, caller, cause, entries, draft))
         if grant and not self._use(grant, verdict, context.now, draft):
             return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+        draft.approval = grant.approval if grant else None
         return Ok(self._open(verdict, bound, caller, cause, entries, draft))
 
     def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
@@ -416,7 +419,7 @@ class Door:
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
         args = bound.handler_args(verdict.args, draft.given)
         ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
-        ticket.settlements = draft.settlements
+        ticket.settlements, ticket.approval = draft.settlements, draft.approval
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
         try:

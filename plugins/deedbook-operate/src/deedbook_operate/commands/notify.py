@@ -1,5 +1,6 @@
 """Tell people what waits for them."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,8 +20,8 @@ SECTION: Final = "Serve"
 def command() -> None:
     """Tell people what waits for them, and what is frozen.
 
-    The targets (webhooks, mail addresses, commands) are in `features: {notify: {targets: …}}`. Without any, the messages
-    are printed.
+    The targets (webhooks, mail addresses, commands) are in `features: {notify: {targets: …}}`. Without any, the
+    messages are printed.
     """
 
 
@@ -32,7 +33,7 @@ def run(options: GlobalOptions, *, once: bool) -> int:
 
     A message is sent at least once. One that cannot be delivered is tried again.
     """
-    from deedbook.cli.output import say
+    from deedbook.cli.output import stdout
     from deedbook.format.files import Folder
     from deedbook.workspace.site import Site
     from deedbook.workspace.workspace import read_workspace
@@ -43,7 +44,9 @@ def run(options: GlobalOptions, *, once: bool) -> int:
     site = Site.of(workspace)
     settings = _read_settings(workspace)
     targets = (
-        build_targets(settings, site.secret_values()) if settings else {TERMINAL: Terminal(lambda text: say(text))}
+        build_targets(settings, site.secret_values())
+        if settings
+        else {TERMINAL: Terminal(partial(click.echo, file=stdout()))}
     )
     mask = site.sealer().mark_secrets
 

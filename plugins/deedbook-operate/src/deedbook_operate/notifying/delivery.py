@@ -17,6 +17,7 @@ from deedbook.contract import Failed, Object
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, fault
 from deedbook.format.schema import suggest
+from deedbook.format.terminal import plain
 from deedbook.programs.workers import Workers
 
 from .messages import Message
@@ -115,7 +116,8 @@ class Terminal:
 
     def deliver(self, message: Message) -> None:
         """Print the text."""
-        self.say(message.text)
+        for line in message.text.split("\n"):
+            self.say(plain(line))
 
 
 TERMINAL: Final = "terminal"
