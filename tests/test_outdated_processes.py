@@ -45,7 +45,7 @@ def test_process_that_keeps_its_rules_after_an_edit_is_named(place):
         assert f"decides by charter {old}; the files differ" in examined.out
         assert "the next start" not in examined.out
         assert session.call("echo", {"text": "hi"}).value == {"text": "hi"}
-        assert f"charter {old}  running" in place.here("processes", status=0).out
+        assert f", charter {old}\n" in place.here("processes", status=0).out
     assert place.here("explain", "echo", "text=hi", status=3).err == ""
     assert "all is well" in place.here("doctor", status=0).out
 

@@ -85,8 +85,7 @@ def _format_lines(found: "Processes", listed: "Mapping[str, SessionSummary]") ->
 
     yield plain(f"system {found.system}")
     for process in found.processes.values():
-        began = f"{process.kind}  {process.started}  charter {process.charter[:12]}"
-        yield plain(f"  process {process.id}  {began}  {_format_end(process)}")
+        yield plain(f"  process {process.id}  {process.kind}  {process.started}  {_format_end(process)}")
         yield from (plain(f"    {line}") for line in _format_recovered(process.recovered))
         for run, names in process.runs.items():
             yield plain(f"    run {run}")
@@ -98,7 +97,7 @@ def _format_lines(found: "Processes", listed: "Mapping[str, SessionSummary]") ->
 
 def _format_end(process: "Process") -> str:
     if process.state == "running":
-        return f"running, pid {process.pid}"
+        return f"running, pid {process.pid}, charter {process.charter[:12]}"
     return f"{process.state} {process.ended} ({process.reason})" if process.ended else process.state
 
 
