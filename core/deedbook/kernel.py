@@ -126,6 +126,7 @@ class Kernel:
         self._require_log()
         with ExitStack() as undo:
             ledger = self._new_ledger(clock=clock, fdatasync=fdatasync)
+            undo.callback(self._discard_unstarted, ledger)
             undo.callback(ledger.close)
             build = self._session_builder(ledger, undo, show, wait, run)
             session = build(principal=who, deferred=wait is None, origin=origin, mode=mode)
@@ -343,6 +344,13 @@ class Kernel:
             undo.pop_all()
         return ledger
 
+    def _discard_unstarted(self, ledger: Ledger) -> None:
+        """Remove the folder of a session that did not begin; one with a first line stays."""
+        from .maintenance.closing import remove
+
+        with suppress(DeedbookError, OSError):
+            remove(self.state, ledger.session_id, self.ledger.keep, (), 0.0)
+
     def _after_prompt(self, session: Session) -> None:
         self.features.notify("session_prompted", self.notices, kernel=self, session=session)
 
@@ -460,6 +468,8 @@ def _assemble(
 
     A charter is stored once all its plugins are constructed: a key in place of a secret's name leaves no copy.
     """
+    from .plugins.standing import refuse_missing
+
     state = held.enter_context(_state_folder(site))
     root, sources = held.enter_context(Folder.at(site.root)), held.enter_context(hold_sources(site.root))
     sealer = site.sealer()
@@ -467,6 +477,7 @@ def _assemble(
     held.callback(ledger.close)
     store = Store(state, key)
     charter = choose(store, sources)
+    refuse_missing(charter.document["plugins"], Path(state.path), None if lazily else Path(ledger.place))
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     programs = WorkersOnDemand(private=any(secrets.values()))

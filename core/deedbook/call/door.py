@@ -14,7 +14,7 @@ and `Door.after`. The nine steps:
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from math import inf
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from deedbook.contract import ALLOW, Approval, Call, Decision, Json, Object
-from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
+from deedbook.contract.features import AllowedCall, FactsChanged
 from deedbook.format import canonical
 from deedbook.format.errors import (
     ApprovalError,
@@ -34,6 +34,7 @@ from deedbook.format.errors import (
     LedgerError,
     Ok,
     Result,
+    describe_crash,
     fault,
     recordable,
     require_text,
@@ -44,7 +45,17 @@ from deedbook.ledger.ledger import Ledger
 from deedbook.plugins.features import SessionParts
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
-from deedbook.policy.gates import Answers, BoundGate, Clock, answer, decision_source, merge, refusal, source_place
+from deedbook.policy.gates import (
+    Answers,
+    BoundGate,
+    Clock,
+    answer,
+    decision_source,
+    is_feature,
+    merge,
+    refusal,
+    source_place,
+)
 from deedbook.policy.judge import DecisionContext, Verdict, encode_args, judge, make_call
 from deedbook.policy.subjects import answer_subject, encode_subject, find_subject, subject_case, subject_payload
 
@@ -54,6 +65,7 @@ from .records import CallRecorder
 
 if TYPE_CHECKING:
     from .approval_wait import ApprovalWait, OpenResult
+    from .feature_calls import Enclosures
     from .pending_calls import Grant, PendingCall, PendingCalls
 
 _ATTEMPTS: Final = 8
@@ -79,7 +91,7 @@ class IntentDraft:
     now: str
     given: bytes
     settlements: tuple[Callable[[Outcome | None], None], ...] = ()
-    held: ExitStack | None = None
+    held: "Enclosures | None" = None
     approval: Approval | None = None
 
     def release(self) -> None:
@@ -122,9 +134,9 @@ class Door:
         self._turn = RLock()
         self._decide_now = self._decide_repeatedly if parts.before_intents else self._decide_once
         self._decide = self._decide_in_turn if bindings.reads else self._decide_now
-        self._record = self._record_enclosed if parts.around_intents else self._record_now
+        self._record = self._record_asked if parts.asks else self._record_now
         durable = bindings.charter.document["durability"] == "always"
-        self._always = durable or bindings.waits or bool(parts.before_intents or parts.around_intents)
+        self._always = durable or bindings.waits or parts.blocking
         self._facts = facts
         self._invoke = invoke
         self._pending_calls = pending_calls
@@ -304,32 +316,45 @@ class Door:
             return self._deny(verdict, caller, ability, cause, entries, now)
         return self._record(verdict, bound, caller, context, cause, raw, entries, grant)
 
-    def _record_enclosed(  # noqa: PLR0913 - all that the judgement has brought together
+    def _record_asked(  # noqa: PLR0913 - all that the judgement has brought together
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, context: DecisionContext, cause: str,
         raw: bytes, entries: list[Entry], grant: "Grant | None",
     ) -> "OpenResult":  # fmt: skip
-        """Act like `_record_now` inside the context managers of features, each of which may deny the call."""
-        with ExitStack() as held:
-            try:
-                for enclose in self._parts.around_intents:
-                    held.enter_context(enclose(caller, bound.id))
-            except CallPrevented as problem:
-                verdict.deny(problem.code, recordable(str(problem)))
-                return self._deny(verdict, caller, bound.id, cause, entries, context.now)
-            return self._record_now(verdict, bound, caller, context, cause, raw, entries, grant, held)
+        """Act like `_record_now` inside the context managers of features; each feature may deny the call."""
+        from .feature_calls import Enclosures, FeatureDenial, enclose_call
+
+        def build() -> Call:
+            copy = canonical.decode(verdict.raw)  # what the handler gets is not for features to change
+            return make_call(self.bindings, caller, bound, copy, verdict.raw, context)
+
+        answers = {gate.id: decision.outcome for gate, decision in verdict.policies}
+        allowed = AllowedCall(caller=caller, span=self.ledger.span(), answers=answers, build=build)
+        held = Enclosures()
+        try:
+            enclose_call(self._parts, allowed, held)
+            draft = IntentDraft(allowed.span, context.now, raw, (), held)
+            return self._record_now(verdict, bound, caller, context, cause, raw, entries, grant, draft, allowed)
+        except FeatureDenial as problem:
+            verdict.deny(problem.code, recordable(problem.reason), problem.by)
+            return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+        finally:
+            held.close()
 
     def _record_now(  # noqa: PLR0913 - all that the judgement has brought together
         self, verdict: Verdict, bound: BoundAbility, caller: Caller, context: DecisionContext, cause: str,
-        raw: bytes, entries: list[Entry], grant: "Grant | None", held: ExitStack | None = None,
+        raw: bytes, entries: list[Entry], grant: "Grant | None", draft: IntentDraft | None = None,
+        allowed: AllowedCall | None = None,
     ) -> "OpenResult":  # fmt: skip
         """Record what follows from a verdict that denies nothing: the intent, or the request for a person."""
         if verdict.outcome == "ask" and self._serve_approved is not None:
             served = self._serve_approved(bound, verdict.raw)
             if served is not None:
-                return self._serve(served, verdict, bound, caller, context, cause, raw, entries, held)
+                return self._serve(served, verdict, bound, caller, context, cause, raw, entries, draft, allowed)
         if verdict.outcome == "ask" and not self._deferred:
             return self.approval_wait.request_approval(verdict, bound, caller, raw, cause, entries)
-        draft = self._reserve(verdict, bound, caller, context, raw, held)
+        draft = draft or IntentDraft(self.ledger.span(), context.now, raw)
+        if allowed is not None:
+            self._reserve(draft, allowed)
         if verdict.outcome == "ask":
             return Ok(self._defer(verdict, bound, caller, cause, entries, draft))
         if grant and not self._use(grant, verdict, context.now, draft):
@@ -339,13 +364,16 @@ class Door:
 
     def _serve(  # noqa: PLR0913 - as above
         self, served: ServedCall | DomainError, verdict: Verdict, bound: BoundAbility, caller: Caller,
-        context: DecisionContext, cause: str, raw: bytes, entries: list[Entry], held: ExitStack | None,
+        context: DecisionContext, cause: str, raw: bytes, entries: list[Entry], draft: IntentDraft | None,
+        allowed: AllowedCall | None,
     ) -> "OpenResult":  # fmt: skip
         """Open a call that was approved in the past, without the right to an effect; or deny it."""
         if isinstance(served, DomainError):
             verdict.deny(served.code, recordable(served.message), verdict.by)
             return self._deny(verdict, caller, bound.id, cause, entries, context.now)
-        draft = self._reserve(verdict, bound, caller, context, raw, held)
+        draft = draft or IntentDraft(self.ledger.span(), context.now, raw)
+        if allowed is not None:
+            self._reserve(draft, allowed)
         approved = self.recorder.note("approval.served", "runtime", caller, cause, served.approval)
         ticket = self._open(verdict, bound, caller, approved.span, [*entries, approved], draft)
         ticket.served = served.outcome
@@ -355,28 +383,20 @@ class Door:
         """Record that the call is denied, after *entries*, and return why."""
         entries.append(self.recorder.denial(verdict, caller, ability, cause))
         self.ledger.append(entries, ts=now)
-        return Err(fault(verdict.code, verdict.reason, place=source_place(verdict.by)), {"signals": verdict.signals})
+        error = fault(verdict.code, verdict.reason, place=source_place(verdict.by))
+        return Err(attrs.evolve(error, kind="gate") if is_feature(verdict.by) else error, {"signals": verdict.signals})
 
-    def _reserve(
-        self, verdict: Verdict, bound: BoundAbility, caller: Caller, context: DecisionContext, given: bytes,
-        held: ExitStack | None,
-    ) -> IntentDraft:  # fmt: skip
-        """Let the features reserve what the call may use; raises `FactsChanged`, and `LedgerError` to prevent it."""
-        draft = IntentDraft(self.ledger.span(), context.now, given, (), held)
-        if not self._parts.before_intents:
-            return draft
-        call = make_call(self.bindings, caller, bound, canonical.decode(verdict.raw), verdict.raw, context)
-        answers = {gate.id: decision.outcome for gate, decision in verdict.policies}
-        allowed = AllowedCall(call=call, caller=caller, span=draft.span, answers=answers)
+    def _reserve(self, draft: IntentDraft, allowed: AllowedCall) -> None:
+        """Let the features reserve what the call may use; raises as `reserve_call`."""
+        from .feature_calls import reserve_call
+
+        settlements: list[Callable[[Outcome | None], None]] = []
         try:
-            for ask in self._parts.before_intents:
-                settlement = ask(allowed)
-                if settlement is not None:
-                    draft.settlements = (*draft.settlements, settlement)
+            reserve_call(self._parts, allowed, settlements)
         except BaseException:
-            draft.release()
+            settle(settlements, None)
             raise
-        return draft
+        draft.settlements = tuple(settlements)
 
     def _judge_again(self, pending: "PendingCall", cause: str, grant: "Grant | None") -> "OpenResult":
         """Judge a pending call again, with its original arguments; facts and gates may have changed."""
@@ -433,7 +453,8 @@ class Door:
             ticket.deadline = self.clock() + bound.timeout  # the time of the disk does not count for the handler
             self.calls.add(ticket)
             if draft.held is not None:
-                draft.held.close()
+                held = draft.held
+                self._ask_feature(ticket, lambda _: held.close())
             for ask in self._parts.before_effects.get(bound.effects, ()):
                 self._ask_feature(ticket, ask)
         except DeedbookError as problem:
@@ -450,8 +471,10 @@ class Door:
         """Ask a feature whether the effect may begin; raises `LedgerError`, with the call closed as not started."""
         try:
             ask(ticket)
-        except LedgerError as problem:
-            why = fault(problem.error.code, f"{ticket.bound.id} was not begun: {problem.error.message}")
+        except Exception as problem:
+            known = problem.error if isinstance(problem, LedgerError) else None
+            what = known.message if known else f"a feature failed: {describe_crash(problem)}"
+            why = fault(known.code if known else "GATE_DENIED", f"{ticket.bound.id} was not begun: {recordable(what)}")
             ticket.settle(None)
             self.after(ticket, Outcome("failed", error=why))
             raise LedgerError(why) from problem

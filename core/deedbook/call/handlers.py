@@ -12,7 +12,7 @@ import attrs
 
 from deedbook.contract import Approval, Failed, Json, Object
 from deedbook.format.canonical import admit, decode
-from deedbook.format.errors import DeedbookError, DomainError, Ok, describe, describe_crash, fault
+from deedbook.format.errors import DomainError, Ok, describe, describe_crash, fault
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
 from deedbook.policy.gates import Clock
 
@@ -104,9 +104,9 @@ denied; ``None`` if a person must be asked."""
 
 
 def settle(settlements: "Iterable[Callable[[Outcome | None], None]]", outcome: Outcome | None) -> None:
-    """Call each of the *settlements* with *outcome*; one that cannot be recorded changes nothing about the call."""
+    """Call each of the *settlements* with *outcome*; one that fails changes nothing about the call."""
     for each in settlements:
-        with suppress(DeedbookError):
+        with suppress(Exception):
             each(outcome)
 
 

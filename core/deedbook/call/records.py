@@ -13,7 +13,7 @@ from deedbook.format.schema import Violation, suggest
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import BoundAbility, Caller
-from deedbook.policy.gates import Answers, decision_payload
+from deedbook.policy.gates import Answers, decision_payload, is_feature
 from deedbook.policy.judge import Verdict
 from deedbook.policy.subjects import VERSION
 
@@ -61,7 +61,9 @@ class CallRecorder:
 
     def denial(self, verdict: Verdict, caller: Caller, ability: str, cause: str) -> Entry:
         """Return the refusal, with the final arguments."""
-        more = {} if verdict.by is None else {"by": dict(verdict.by)}
+        more: dict[str, Any] = {} if verdict.by is None else {"by": dict(verdict.by)}
+        if is_feature(verdict.by):
+            more["schema_version"] = "v2"
         kind = verdict.bound.kind if verdict.bound else "tool"
         members = {"code": verdict.code, "kind": kind, "name": text(ability), "reason": text(verdict.reason), **more}
         payload = canonical.encode(members)

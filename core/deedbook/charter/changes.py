@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from deedbook.format import canonical
 from deedbook.plugins.moves import Moves, PluginMove
+from deedbook.plugins.standing import read_standing
 from deedbook.policy.charter import ROUNDS, lists_rules
 from deedbook.policy.commands import allowed_abilities
 from deedbook.policy.gates import LOOSENABLE
@@ -78,6 +79,10 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
                         ("other", "other"), _text)  # fmt: skip
     yield from _section(old, new, "principals", "principal", ("looser", "tighter"), _principal)
     yield from _section(old, new, "plugins", "plugin", ("other", "other"), partial(_plugin, moves))
+    stood, stand = (
+        [key for name in read_standing() if (key := f"feature/{name}") in it["plugins"]] for it in (old, new)
+    )
+    yield from _sets("standing plugin", stood, stand, "tighter", "looser")
     yield from _section(old, new, "instructions", "role", ("other", "other"), _text)
     yield from _expiry(*(document.get("approvals", {}) for document in (old, new)))
     was, now = (document.get("max_rounds", ROUNDS) for document in (old, new))

@@ -28,6 +28,7 @@ class Extensions:
         """Return the members ``features`` and ``records`` of a charter, each only where there are any."""
         for family, distribution in sorted(read_granted_families().items()):
             self._granted.setdefault(distribution, []).append(family)
+        self._linker.link_standing()
         features = {name: self._feature(source) for name, source in self._workspace.features.items()}
         records: dict[str, Any] = {}
         for event_type, row in self._records():

@@ -21,6 +21,7 @@ from deedbook.format.errors import (
     fault,
 )
 from deedbook.format.schema import Validator, foreign, lint, suggest
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue, Offer, load
 
 Locator: TypeAlias = Callable[[str], str]
@@ -104,6 +105,13 @@ class Linker:
             with self.collect_errors():
                 self._catalogue.find(kind, name, place)
         return self._loaded[key]
+
+    def link_standing(self) -> None:
+        """Load the standing features that are installed."""
+        from deedbook.plugins.standing import installed_standing
+
+        for name in installed_standing(self._catalogue):
+            self.link(FEATURE, name, f"the feature {name!r}, which is installed")
 
     def is_installed(self, kind: str, name: str) -> bool:
         """Return whether a plugin of that name is installed."""

@@ -5,13 +5,14 @@ authenticates its digest and none of its sources has changed; otherwise the sour
 required`` the lock file decides: a change is refused before any of its code is imported.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from deedbook.format.errors import BindingError, DeedbookError, fault, raise_all
 from deedbook.format.files import Folder
+from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import FORMAT, Charter, script_files
 from deedbook.workspace import inventory
@@ -138,7 +139,10 @@ def is_superseded(digest: str, workspace: "Workspace", catalogue: Catalogue, sto
         return True
     if kept is None or not _has_the_same_sources(kept, workspace, kernel):
         return True
-    return any(_is_replaced(key, entry, catalogue) for key, entry in kept.document["plugins"].items())
+    plugins = kept.document["plugins"]
+    return not _has_standing(plugins, catalogue) or any(
+        _is_replaced(key, entry, catalogue) for key, entry in plugins.items()
+    )
 
 
 @attrs.frozen
@@ -214,7 +218,17 @@ def _is_pinned(charter: Charter, root: Folder) -> bool:
 
 
 def _are_installed(document: Mapping[str, Any], catalogue: Catalogue) -> bool:
-    return all(_is_installed(key, entry, catalogue) for key, entry in document["plugins"].items())
+    plugins = document["plugins"]
+    return _has_standing(plugins, catalogue) and all(
+        _is_installed(key, entry, catalogue) for key, entry in plugins.items()
+    )
+
+
+def _has_standing(plugins: Container[str], catalogue: Catalogue) -> bool:
+    """Return whether every standing feature that is installed is among *plugins*."""
+    from deedbook.plugins.standing import installed_standing
+
+    return all(f"{FEATURE}/{name}" in plugins for name in installed_standing(catalogue))
 
 
 def _is_replaced(key: str, entry: Mapping[str, Any], catalogue: Catalogue) -> bool:

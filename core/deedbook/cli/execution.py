@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FINE: Final = "COMPLETED"
 _STATUS: Final[Mapping[str, int]] = {FINE: 0, "FORK_ENDED": 0, "NEEDS_HUMAN": 3}
+_NOT_SHOWN: Final = ("args", "schema_version")
 _VARIABLE: Final = "TRACEPARENT"
 """The variable in which OpenTelemetry passes the trace that a program is started in."""
 _REFUSING: Final[Mapping[str, tuple[str, str]]] = {
@@ -63,7 +64,7 @@ class Ending:
         if self.error is None:
             return _STATUS.get(self.state, 1)
         known = CODES.get(self.error.code)
-        return known.exit if known else 1
+        return known.exit if known else _STATUS["NEEDS_HUMAN"] if self.error.kind == "gate" else 1
 
 
 class Denials:
@@ -79,7 +80,7 @@ class Denials:
         if event.type == "approval.requested":
             self._pending[event.parent] = event.payload["approval"]
         elif event.type == "tool.denied":
-            denial = {name: value for name, value in event.payload.items() if name != "args"}
+            denial = {name: value for name, value in event.payload.items() if name not in _NOT_SHOWN}
             parked = self._pending.pop(event.parent, None)
             self._add({**denial, "approval": parked} if parked and denial["code"] == "NEEDS_HUMAN" else denial)
         elif event.type == "hook.fired" and event.payload["event"] in _REFUSING:

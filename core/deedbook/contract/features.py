@@ -9,12 +9,32 @@ installed feature. Private until 1.0.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Final, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 import pluggy
 
-from .plugins import Call, EventType, Failed, Object, Outcome, Routes
+from .plugins import Call, Decision, EventType, Failed, Object, Outcome, Routes
+
+if TYPE_CHECKING:
+    from .views import (
+        CallerView,
+        ClientView,
+        DeclarationView,
+        DocumentView,
+        ErrorView,
+        KernelView,
+        LedgerView,
+        OutcomeView,
+        ReaderView,
+        SectionView,
+        SessionView,
+        StateView,
+        TicketView,
+        TreeView,
+        WorkspaceView,
+    )
 
 PROJECT = "deedbook.features"
 featurespec = pluggy.HookspecMarker(PROJECT)
@@ -31,12 +51,14 @@ class FeatureSpec:
     *settings* is the JSON Schema of its section in YAML (``features: {NAME: …}``). *records* has the event types that
     it records with `Session.record`; their names begin with ``x.`` and the feature's name. *facts* has the facts that
     it offers to gates (`FeatureHooks.session_facts`), each with its JSON Schema; their names are the feature's name, a
-    dot, and a name. A policy or hook that reads one activates the feature.
+    dot, and a name. A policy or hook that reads one activates the feature. *blocking*: its functions that are asked
+    about calls may take longer than some microseconds, so asynchronous calls ask them on another thread.
     """
 
     settings: Object = attrs.field(factory=lambda: {"type": "object", "additionalProperties": False})
     records: Mapping[str, EventType] = attrs.field(factory=dict)
     facts: Mapping[str, Object] = attrs.field(factory=dict)
+    blocking: bool = True
 
 
 class FactsChanged(Exception):  # noqa: N818 - a state, not an error of the caller
@@ -44,22 +66,32 @@ class FactsChanged(Exception):  # noqa: N818 - a state, not an error of the call
 
 
 class CallPrevented(Failed):
-    """Raised by a function of `around_intents`: the call is denied, with the code and the message of this error."""
+    """Raised by a function of `judge_calls`, `before_intents` or `around_intents`: the call is denied.
+
+    The denial is recorded with the code and the message of this error, and names the feature. The *code* is in capital
+    letters, and none of the kernel's own for anything else than a denial.
+    """
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class AllowedCall:
     """A call that was allowed, before its intent is recorded.
 
-    *call* is the call as gates saw it, without facts and not to be changed; *caller* is a
-    `deedbook.policy.bound.Caller`. *span* will be that of the intent. *answers* are the outcomes of the policies that
-    were asked, by id: another one than ``allow`` was overruled by a person's approval or by ``enforcement: observe``.
+    *call* is the call as gates saw it, with its arguments (``call.args``), without facts and not to be changed. *span*
+    will be that of the intent. *answers* are the outcomes of the policies that were asked, by id: another one than
+    ``allow`` was overruled by a person's approval or by ``enforcement: observe``, or is the ``ask`` for which a person
+    is to be asked now.
     """
 
-    call: Call
-    caller: Any
+    caller: "CallerView"
     span: str
     answers: Mapping[str, Outcome]
+    _build: Callable[[], Call]
+
+    @cached_property
+    def call(self) -> Call:
+        """The call, with its arguments: built when a feature first looks at it."""
+        return self._build()
 
 
 @attrs.frozen
@@ -82,22 +114,29 @@ def first_faults(faults: Sequence[Check]) -> Iterator[Check]:
 class FeatureHooks:
     """Every method that a feature may implement. A method may take fewer arguments.
 
-    *kernel* is a `deedbook.kernel.Kernel`, *session* a `deedbook.sessions.session.Session`. *settings* is the feature's
-    own section under ``features:`` as the charter has it, an empty object where there is none.
+    `views` has the types of what the kernel passes. *settings* is the feature's own section under ``features:`` as the
+    charter has it, an empty object where there is none.
     """
 
     @featurespec
-    def client_abilities(self, client: Any) -> Iterable[Any]:
+    def client_abilities(self, client: "ClientView") -> "Iterable[DeclarationView]":
         """Return the abilities (`AbilitySource`) of a client declared under ``agents:``: a coding agent's own tools."""
         raise NotImplementedError
 
     @featurespec
-    def client_problems(self, client: Any) -> Iterable[tuple[str, str]]:
+    def client_problems(self, client: "ClientView") -> Iterable[tuple[str, str]]:
         """Return the problems of a client's section under ``agents:``, each as JSON pointer and message."""
         raise NotImplementedError
 
     @featurespec
-    def read_section(self, reader: Any, tree: Any, document: Any, roots: Sequence[str], packs: Sequence[Any]) -> Any:
+    def read_section(
+        self,
+        reader: "ReaderView",
+        tree: "TreeView",
+        document: "DocumentView | None",
+        roots: Sequence[str],
+        packs: "Sequence[TreeView]",
+    ) -> "SectionView":
         """Read the section of the feature's name and its files in ``.system`` (``known/sections.json`` lists both).
 
         *reader* reads files of *tree* and collects faults, *document* is ``deedbook.yaml``, or ``None``.
@@ -105,6 +144,7 @@ class FeatureHooks:
         Return a `deedbook.workspace.declarations.FeatureSection`: abilities, policies, skills, and the member of the
         charter.
         """
+        raise NotImplementedError
 
     @featurespec
     def rank_routes(self, data: Object) -> Routes:
@@ -116,8 +156,8 @@ class FeatureHooks:
 
     @featurespec
     def before_effects(
-        self, kernel: Any, ledger: Any, undo: ExitStack, settings: Object
-    ) -> Mapping[str, Callable[[Any], None]] | None:
+        self, kernel: "KernelView", ledger: "LedgerView", undo: ExitStack, settings: Object
+    ) -> "Mapping[str, Callable[[TicketView], None]] | None":
         """Return functions to call with a ticket before an effect begins, by the kind of effects, or ``None``.
 
         Called when a session is created, before the first line of its *ledger*. A returned function raises
@@ -125,75 +165,90 @@ class FeatureHooks:
         """
 
     @featurespec
-    def session_facts(self, kernel: Any, ledger: Any, settings: Object) -> Mapping[str, Callable[[Any], Object]] | None:
+    def session_facts(
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
+    ) -> "Mapping[str, Callable[[CallerView], Object]] | None":
         """Return functions that read the facts of `FeatureSpec.facts`, by name, or ``None``.
 
-        Called when a session is created, before the first line of its *ledger*. A function is called with the `Caller`
+        Called when a session is created, before the first line of its *ledger*. A function is called with the caller
         of each call whose gates read the fact, and returns an object; an empty one says that nothing is known yet. The
         object is recorded with the decision.
         """
 
     @featurespec
-    def before_intents(
-        self, kernel: Any, ledger: Any, settings: Object
-    ) -> Callable[[AllowedCall], Callable[[Any], None] | None] | None:
-        """Return a function to call with each `AllowedCall`, or ``None``.
+    def judge_calls(
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
+    ) -> Callable[[AllowedCall], Decision] | None:
+        """Return a function that decides about each call that no gate denies, or ``None``.
 
-        Called when a session is created, before the first line of its *ledger*. The function raises `FactsChanged` if
-        the call must be judged again, with the facts as they are now, and `LedgerError` to prevent it. What it returns,
-        if anything, is called once: with the `deedbook.call.handlers.Outcome` after this is recorded, or with ``None``
-        if the call did not begin. It is not called for a call whose outcome is lost.
+        Called when a session is created, before the first line of its *ledger*. The function returns ``allow()`` or
+        ``deny(reason)``, or raises `CallPrevented` to deny with a code of its own; any other answer and any other error
+        denies. It is asked before the intent is recorded and before a person is asked, and again when the person has
+        approved. It may be asked about a call that does not begin: use `before_intents` to count.
+        """
+
+    @featurespec
+    def before_intents(
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
+    ) -> "Callable[[AllowedCall], Callable[[OutcomeView | None], None] | None] | None":
+        """Return a function to call with each `AllowedCall` whose intent comes next, or ``None``.
+
+        Called when a session is created, before the first line of its *ledger*. The function raises `CallPrevented` to
+        deny the call, `FactsChanged` if the call must be judged again, with the facts as they are now, and
+        `LedgerError` if nothing can be recorded; any other error denies the call. What it returns, if anything, is
+        called once: with the outcome after this is recorded, or with ``None`` if the call did not begin. It is not
+        called for a call whose outcome is lost.
         """
 
     @featurespec
     def around_intents(
-        self, kernel: Any, ledger: Any, settings: Object
-    ) -> Callable[[Any, str], AbstractContextManager[Any]] | None:
-        """Return a function to call with the `Caller` and the ability of each call that no gate denies, or ``None``.
+        self, kernel: "KernelView", ledger: "LedgerView", settings: Object
+    ) -> Callable[[AllowedCall], AbstractContextManager[object]] | None:
+        """Return a function to call with each call that no gate denies, or ``None``.
 
         Called when a session is created, before the first line of its *ledger*. The function returns a context manager,
-        or raises `CallPrevented`, as entering may, to deny the call. It is left when the intent is recorded and, for
-        effects, durable, or when the request for a person's decision is. Nothing else may happen inside: it is entered
-        again when the call is judged again.
+        or raises `CallPrevented`, as entering may, to deny the call; any other error denies it too. It is left when the
+        intent is recorded and, for effects, durable, or when the request for a person's decision is. Nothing else may
+        happen inside: it is entered again when the call is judged again.
         """
 
     @featurespec
-    def session_prompted(self, kernel: Any, session: Any, settings: Object) -> None:
+    def session_prompted(self, kernel: "KernelView", session: "SessionView", settings: Object) -> None:
         """Act after a prompt of the session is recorded; a failure is reported, and the session continues."""
 
     @featurespec
-    def session_ending(self, kernel: Any, session: Any, settings: Object) -> None:
+    def session_ending(self, kernel: "KernelView", session: "SessionView", settings: Object) -> None:
         """Act before ``session.end`` is recorded; the feature may still record events of its own.
 
         A failure is reported, and the session ends all the same. Not called for a session whose process died.
         """
 
     @featurespec
-    def session_ended(self, kernel: Any, session: Any, settings: Object) -> None:
+    def session_ended(self, kernel: "KernelView", session: "SessionView", settings: Object) -> None:
         """Act after ``session.end`` is recorded; a failure is reported."""
 
     @featurespec
-    def sessions_recovered(self, kernel: Any, settings: Object) -> None:
+    def sessions_recovered(self, kernel: "KernelView", settings: Object) -> None:
         """Act after the sessions of dead processes are ended; a failure is reported."""
 
     @featurespec
-    def kernel_closed(self, kernel: Any, settings: Object) -> None:
+    def kernel_closed(self, kernel: "KernelView", settings: Object) -> None:
         """Stop background work and release everything."""
 
     @featurespec
-    def ledger_extended(self, workspace: Any, name: str, report: Callable[[Any], None]) -> None:
+    def ledger_extended(self, workspace: "WorkspaceView", name: str, report: "Callable[[ErrorView], None]") -> None:
         """Act after lines were added to the finished ledger *name* (a session's id, or ``workspace``).
 
-        *workspace* was read from its files; no kernel is open. *report* takes a `DomainError` that changes nothing.
+        *workspace* was read from its files; no kernel is open. *report* takes an error that changes nothing.
         """
 
     @featurespec
-    def examine(self, workspace: Any) -> Iterable[Check]:
+    def examine(self, workspace: "WorkspaceView") -> Iterable[Check]:
         """Return checks for ``deedbook doctor``."""
         raise NotImplementedError
 
     @featurespec
-    def before_lock(self, workspace: Any, yes: bool) -> bool:
+    def before_lock(self, workspace: "WorkspaceView", yes: bool) -> bool:
         """Check state outside the workspace's files before they are compiled; ``False`` stops the lock.
 
         *yes*: accept changes without asking.
@@ -201,12 +256,12 @@ class FeatureHooks:
         raise NotImplementedError
 
     @featurespec
-    def payload_removed(self, state: Any, name: str) -> None:
+    def payload_removed(self, state: "StateView", name: str) -> None:
         """Remove copies of the payloads of the ledger *name*, because a payload was removed from a line.
 
         *state* is the open state folder. Raise an error if that fails: the removal is then not reported as done.
         """
 
     @featurespec
-    def pages_renewed(self, workspace: Any, name: str) -> None:
+    def pages_renewed(self, workspace: "WorkspaceView", name: str) -> None:
         """Render again everything that was rendered from the ledger *name*, from which a payload was removed."""

@@ -74,7 +74,8 @@ FAMILIES: Final = (
     Family("persona", "L3", ("bound",)),
     # capabilities, behind the door; memory is one of their kinds
     Family(
-        "tool", "L1", ("call", "result", "error", "denied", "unasked"), intent="call", outcomes=("result", "error")
+        "tool", "L1", ("call", "result", "error", "denied", "unasked"), intent="call", outcomes=("result", "error"),
+        second=("denied",),
     ),
     Family(
         "memory", "L1",

@@ -5,12 +5,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from deedbook.charter.store import Store
 from deedbook.contract import Event
+from deedbook.format.errors import DeedbookError
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
 from deedbook.format.folds import fold
 from deedbook.format.paths import LEDGER_FILE
 from deedbook.format.reader import read
+from deedbook.policy.charter import Charter
 
 from .liveness import list_living
 
@@ -105,6 +108,37 @@ def read_processes(state: Folder) -> Processes:
         if process.state == "running":
             process.state = "died"
     return found
+
+
+def find_outdated(place: Path, charter: Charter) -> list[Process]:
+    """Return the running processes of the state folder at *place* under other rules than *charter*, the files' own.
+
+    One that runs under another profile of the same files is not among them. Raises `LedgerError`.
+    """
+    if not place.is_dir():
+        return []
+    with Folder.at(place) as state:
+        if not list_living(state):
+            return []
+        store, found = Store(state), read_processes(state).processes.values()
+        running = [each for each in found if each.state == "running" and each.charter != charter.digest]
+        return [each for each in running if not _is_other_profile(store, each.charter, charter)]
+
+
+def _is_other_profile(store: Store, digest: str, charter: Charter) -> bool:
+    try:
+        found = store.find(digest)
+    except DeedbookError:
+        return False
+    if found is None or found.document["profile"] == charter.document["profile"]:
+        return False
+    return all(found.document.get(name) == charter.document[name] for name in ("sources", "kernel"))
+
+
+def describe_outdated(process: Process, charter: Charter) -> str:
+    """Return that a process goes on under an earlier charter than that of the files."""
+    who = f"process {process.pid}, running since {process.started},"
+    return f"{who} decides by charter {process.charter[:12]}; the files differ: they give {charter.digest[:12]}"
 
 
 def _read(state: Folder) -> Processes:

@@ -4,17 +4,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import attrs
 import pluggy
 
-from deedbook.contract import Object
-from deedbook.contract.features import PROJECT, AllowedCall, FeatureHooks
+from deedbook.contract import Decision, Object
+from deedbook.contract.features import PROJECT, AllowedCall, FeatureHooks, FeatureSpec
 from deedbook.format.errors import BindingError, DeedbookError, DomainError, describe_crash, fault
 
 from .groups import FEATURE
 from .plugins import Catalogue, discover, load
+
+if TYPE_CHECKING:
+    from deedbook.contract.views import KernelView, LedgerView
 
 _NO_SETTINGS: Final[Object] = MappingProxyType({})
 _MOST: Final = 20
@@ -51,12 +54,22 @@ class Notices:
 
 
 class SessionParts(NamedTuple):
-    """What features add to one session: the answers of the methods of `FeatureHooks` with these names."""
+    """What features add to one session: the answers of the methods of `FeatureHooks` with these names.
+
+    Functions that are asked about calls have the names of their features.
+    """
 
     before_effects: Mapping[str, Sequence[Callable[[Any], None]]] = MappingProxyType({})
     facts: Mapping[str, Callable[[Any], Object]] = MappingProxyType({})
-    before_intents: Sequence[Callable[[AllowedCall], Callable[[Any], None] | None]] = ()
-    around_intents: Sequence[Callable[[Any, str], AbstractContextManager[Any]]] = ()
+    judge_calls: Sequence[tuple[str, Callable[[AllowedCall], Decision]]] = ()
+    before_intents: Sequence[tuple[str, Callable[[AllowedCall], Callable[[Any], None] | None]]] = ()
+    around_intents: Sequence[tuple[str, Callable[[AllowedCall], AbstractContextManager[object]]]] = ()
+    blocking: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether a feature is asked about each call."""
+        return bool(self.judge_calls or self.before_intents or self.around_intents)
 
 
 class Features:
@@ -93,7 +106,7 @@ class Features:
         catalogue = discover()
         return cls(catalogue, catalogue.names(FEATURE))
 
-    def session_parts(self, kernel: Any, ledger: Any, undo: ExitStack) -> SessionParts:
+    def session_parts(self, kernel: "KernelView", ledger: "LedgerView", undo: ExitStack) -> SessionParts:
         """Return what the features add to the session that writes *ledger*."""
         effects: dict[str, tuple[Callable[[Any], None], ...]] = {}
         for _, ask in self._answers("before_effects"):
@@ -102,11 +115,23 @@ class Features:
         facts: dict[str, Callable[[Any], Object]] = {}
         for _, ask in self._answers("session_facts"):
             facts |= ask(kernel=kernel, ledger=ledger) or {}
-        before, around = (
-            tuple(found for _, ask in self._answers(name) if (found := ask(kernel=kernel, ledger=ledger)) is not None)
-            for name in ("before_intents", "around_intents")
+        judges, before, around = (
+            tuple(self._functions(moment, kernel=kernel, ledger=ledger))
+            for moment in ("judge_calls", "before_intents", "around_intents")
         )
-        return SessionParts(effects, facts, before, around)
+        asked = {name for name, _ in (*judges, *before, *around)}
+        blocking = any(getattr(self._manager.get_plugin(name), "spec", FeatureSpec()).blocking for name in asked)
+        return SessionParts(effects, facts, judges, before, around, blocking)
+
+    def _functions(self, moment: str, **given: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """Yield the functions that features return at *moment*; raises `BindingError` for anything else."""
+        for name, ask in self._answers(moment):
+            found = ask(**given)
+            if callable(found):
+                yield name, found
+            elif found is not None:
+                why = f"feature {name!r} returned a {type(found).__name__} from {moment}, not a function"
+                raise BindingError(fault("PLUGIN_BROKEN", why))
 
     def notify(self, moment: str, notices: Notices, **given: Any) -> None:
         """Call every feature at *moment*; an error is recorded as a notice, and the other features are still called."""

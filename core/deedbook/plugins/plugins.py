@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import importlib_metadata
 
     from .packs import PackFolder
+    from .pinned_code import PinnedFiles
 
 _TOLD: Final = (("entry_points.txt",), (MARKER,))
 _KINDS: Final = MappingProxyType({group: kind for kind, group in ENTRY_POINTS.items()})
@@ -50,7 +51,35 @@ class Installation:
 
         ``None`` if it is editable, or has no record of its files.
         """
-        return None if self.editable else _distribution_digest(self.metadata)
+        if self.editable or not self.is_present:
+            return None
+        total = sha256()
+        for name, digest in self._hashed:
+            total.update(f"{name}\0{digest}\n".encode())
+        return total.hexdigest()
+
+    @cached_property
+    def is_present(self) -> bool:
+        """Whether any of the recorded files is there."""
+        paths = _recorded_names(self.metadata)
+        return bool(self._hashed) or any(self.metadata.locate_file(path).exists() for path in paths)
+
+    @cached_property
+    def _hashed(self) -> list[tuple[str, str]]:
+        """The recorded files that count, by the name under which they are hashed."""
+        paths = sorted(map(PurePosixPath, _recorded_names(self.metadata)), key=str)
+        named = ((path, _hashed_name(path)) for path in paths)
+        found = ((name, _file_digest(self.metadata.locate_file(path))) for path, name in named if name is not None)
+        return [(name, digest) for name, digest in found if digest]
+
+    def pin(self) -> "PinnedFiles | None":
+        """Return the files that the digest covers; ``None`` if there is no digest, or they are in no folder."""
+        from .pinned_code import PinnedFiles
+
+        root = self.metadata.locate_file("")
+        if self.digest is None or not isinstance(root, Path):
+            return None
+        return PinnedFiles(distribution_name(self.metadata), root.absolute(), dict(self._hashed))
 
 
 @attrs.frozen(eq=False)
@@ -202,9 +231,13 @@ def load(offer: Offer, place: str | None = None) -> type[Any]:
     Changes to the process by the import are undone as far as possible (see `importing`); it has limited time.
     """
     from .importing import guard_import
+    from .pinned_code import pin
     from .shape import find_misfits
 
     made: Any = None
+    pinned = offer.installation.pin()
+    if pinned is not None and (wrong := list(pin(pinned))):
+        raise BindingError(*(_broken_error(offer, problem, place) for problem in wrong))
     try:
         with guard_import(offer.target.partition(":")[0]) as replaced:
             made = _import(offer)
@@ -283,21 +316,6 @@ def _shadows(first: "importlib_metadata.Distribution", distribution: "importlib_
 
 def _where(distribution: "importlib_metadata.Distribution", problem: Exception) -> str:
     return f"{getattr(distribution, '_path', None) or type(distribution).__name__}: {describe(problem)}"
-
-
-def _distribution_digest(distribution: "importlib_metadata.Distribution") -> str | None:
-    """Hash the content of a wheel, without files that the installer added or that depend on place or time.
-
-    ``None`` if none of the recorded files is there.
-    """
-    total = sha256()
-    paths = sorted(map(PurePosixPath, _recorded_names(distribution)), key=str)
-    present = False
-    for path, name in ((path, _hashed_name(path)) for path in paths):
-        if name is not None and (digest := _file_digest(distribution.locate_file(path))):
-            total.update(f"{name}\0{digest}\n".encode())
-            present = True
-    return total.hexdigest() if present or any(distribution.locate_file(path).exists() for path in paths) else None
 
 
 def _recorded_names(distribution: "importlib_metadata.Distribution") -> list[str]:

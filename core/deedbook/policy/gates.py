@@ -259,6 +259,11 @@ def in_order(gates: Iterable[tuple[int, BoundGate]]) -> Sequence[BoundGate]:
     return [gate for _, gate in sorted(gates, key=lambda pair: (-pair[0], pair[1].id))]
 
 
+def is_feature(by: Mapping[str, Any] | None) -> bool:
+    """Return whether a recorded decision is that of a feature."""
+    return by is not None and "feature" in by
+
+
 def describe_source(by: Any) -> str:
     """Return who refused a call, as the end of a sentence; empty if the reason names it."""
     found = source_place(by)
@@ -266,10 +271,12 @@ def describe_source(by: Any) -> str:
 
 
 def source_place(by: Any) -> str | None:
-    """Return which hook, policy or skill decided, and its place; ``None`` if the reason names it."""
+    """Return which hook, policy, skill or feature decided, and its place; ``None`` if the reason names it."""
     if not isinstance(by, dict) or "scope" in by:
         return None
-    maker = next((f"{kind} {_plain_name(by[kind])}" for kind in ("hook", "policy", "skill") if kind in by), "")
+    maker = next(
+        (f"{kind} {_plain_name(by[kind])}" for kind in ("hook", "policy", "skill", "feature") if kind in by), ""
+    )
     place = by.get("rule", by.get("place"))
     where = f", {place}" if place and isinstance(place, str) else ""
     return f"{maker}{where}" if maker else None

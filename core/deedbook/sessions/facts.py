@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from deedbook.contract import Event, Object
 from deedbook.format import canonical
 from deedbook.format.context import ContextFold
+from deedbook.format.errors import BindingError, DeedbookError, describe_crash, fault
 from deedbook.format.folds import MetricsFold
 from deedbook.ledger.ledger import Ledger
 from deedbook.policy.bound import Caller
@@ -30,8 +31,18 @@ class Facts:
         """Return the named facts as they are now, for *caller*."""
         known = {**self._spent.facts(), "context.state": self._contexts.latest_state}
         for name in names - known.keys():
-            known[name] = dict(self._others[name](caller or self._caller))
+            known[name] = self._read(name, caller or self._caller)
         return {name: canonical.decode(canonical.encode(known[name])) for name in names}
+
+    def _read(self, name: str, caller: Caller) -> Object:
+        """Return a fact of a feature; raises `BindingError`, so that a call that needs it is denied."""
+        try:
+            return dict(self._others[name](caller))
+        except DeedbookError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - a feature may raise anything
+            why = f"the fact {name} cannot be read: {describe_crash(problem)}"
+            raise BindingError(fault("GATE_DENIED", why)) from None
 
     def _step(self, event: Event) -> None:
         self._spent = self._metrics.step(self._spent, event)

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import attrs
 import pytest
 from dying import deaths
 from persons import approving
@@ -15,6 +16,7 @@ from deedbook.call.handlers import Outcome
 from deedbook.contract import ask
 from deedbook.format.errors import BindingError, DeedbookError, Err, LedgerError, Ok
 from deedbook.format.reader import read
+from deedbook.kernel import open_kernel
 from deedbook_guard import CallDenied, guard
 from deedbook_operate.freezes import Freeze, FreezeInvalid, FreezeState
 from deedbook_operate.freezing import open_freezer
@@ -25,8 +27,8 @@ WAIT = 20
 
 @pytest.fixture
 def frozen(lab):
-    """Give a lab whose workspace has the feature, and the tools a and b."""
-    lab.settings(features={"freeze": {}}, agents={"bot": {"expose": {}}})
+    """Give a lab with the tools a and b."""
+    lab.settings(agents={"bot": {"expose": {}}})
     lab.tool("a", lambda args, ctx: {}, effects="write")
     lab.tool("b", lambda args, ctx: {})
     return lab
@@ -367,10 +369,16 @@ def test_document_is_read_as_it_was_written_and_needs_the_declared_key():
 # --- sessions without the feature -------------------------------------------------------------------------------------
 
 
+def uninstall(lab):
+    """Return the catalogue without the distribution of the feature."""
+    catalogue = lab.catalogue()
+    left = {key: offer for key, offer in catalogue.offers.items() if offer.distribution != "deedbook-operate"}
+    return attrs.evolve(catalogue, offers=left)
+
+
 def test_freeze_refuses_while_a_session_lacks_the_feature_unless_it_is_partial(lab):
     lab.tool("a", lambda args, ctx: {})
-    with lab.session() as old:
-        lab.settings(features={"freeze": {}})
+    with open_kernel(lab.path, catalogue=uninstall(lab)) as kernel, kernel.session() as old:
         with pytest.raises(BindingError) as caught:
             freeze(lab)
         assert caught.value.error.code == "FREEZE_REFUSED"
@@ -382,12 +390,27 @@ def test_freeze_refuses_while_a_session_lacks_the_feature_unless_it_is_partial(l
             assert [code(each.call("a", {})) for each in (old, new)] == ["ok", "FROZEN"]
 
 
-def test_freeze_refuses_in_a_workspace_that_does_not_name_the_feature(lab):
-    lab.tool("a", lambda args, ctx: {})
+def test_workspace_that_was_frozen_does_not_open_without_the_distribution(lab):
     with lab.session():
         pass
-    with pytest.raises(BindingError, match=r"add to .*: features: \{freeze: \{\}\}"):
-        freeze(lab, partial=True)
+    open_kernel(lab.path, catalogue=uninstall(lab)).close()
+    freeze(lab)
+    for remove in (lambda: None, document(lab).unlink):
+        remove()
+        for _ in range(2):
+            with pytest.raises(BindingError, match="pip install deedbook-operate") as caught:
+                open_kernel(lab.path, catalogue=uninstall(lab))
+            assert caught.value.error.code == "PLUGIN_MISSING"
+
+
+def test_charter_names_the_feature_as_soon_as_it_is_installed_and_records_when_it_is_gone(lab):
+    lab.tool("a", lambda args, ctx: {})
+    open_kernel(lab.path, catalogue=uninstall(lab)).close()
+    open_kernel(lab.path, catalogue=lab.catalogue()).close()
+    open_kernel(lab.path, catalogue=uninstall(lab)).close()
+    _, added, removed = [each.payload for each in read(lab.state / "workspace") if each.type == "ledger.charter"]
+    assert any("feature/freeze" in each for each in added["tighter"])
+    assert any("feature/freeze" in each for each in removed["looser"])
 
 
 @pytest.mark.parametrize("target", [{"ability": "ab"}, {"agent": "bott"}])

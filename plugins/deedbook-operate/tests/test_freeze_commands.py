@@ -1,6 +1,7 @@
 """`deedbook freeze` and `deedbook thaw` as an operator uses them."""
 
 import json
+import shutil
 
 import pytest
 from commandline import Place
@@ -8,7 +9,7 @@ from commandline import Place
 
 @pytest.fixture
 def place(tmp_path):
-    """Give a workspace with the feature in which nothing has run."""
+    """Give a workspace in which nothing has run; it names the feature, which is needless."""
     made = Place(tmp_path / "workspace")
     abilities = {name: {"summary": "Echo.", "handler": {"tool": "echo"}} for name in ("say", "shout")}
     made.system(
@@ -26,7 +27,7 @@ def test_freeze_before_the_first_session_denies_it(place):
     made = place.here("freeze", "--all", "--reason", "a spill", "--json", status=0).fits("output_freeze_v1")
     denied = call(place)
     assert denied.status == 3
-    assert f"deedbook thaw {made['frozen']['id']} [FROZEN]" in denied.err
+    assert f"deedbook thaw {made['frozen']['id']} (by feature freeze) [FROZEN]" in denied.err
     shown = place.here("freeze", "--json", status=0).fits("output_freeze_v1")
     assert shown == {"schema_version": "v1", "freezes": [made["frozen"]], "sound": True}
     assert "all calls  local" in place.here("freeze", status=0).out
@@ -35,12 +36,28 @@ def test_freeze_before_the_first_session_denies_it(place):
     assert place.here("verify").status == 0
 
 
-def test_workspace_without_the_feature_says_that_nothing_can_be_frozen_and_what_to_do(place):
-    place.system("deedbook.yaml", "schema_version: v1\n")
-    shown = place.here("freeze", status=0)
-    assert shown.out == "nothing can be frozen here\n"
-    for ran in (shown, place.here("freeze", "--all", "--reason", "a spill")):
-        assert "add to .system/deedbook.yaml: features: {freeze: {}}" in ran.err
+def test_what_init_writes_can_be_frozen(tmp_path):
+    made = Place(tmp_path)
+    made.here("init", status=0)
+    made.here("freeze", "--all", "--reason", "a spill", status=0)
+    assert made.here("call", "echo", "text=hi").status == 3
+    made.here("thaw", status=0)
+    assert made.here("call", "echo", "text=hi", status=0).json == {"text": "hi"}
+
+
+def test_edit_of_the_settings_lifts_no_freeze(place):
+    place.here("freeze", "--all", "--reason", "a spill", status=0)
+    text = (place.path / ".system/deedbook.yaml").read_text()
+    for edited in (text.replace('"features": {"freeze": {}}, ', ""), text.replace('{"freeze": {}}', "{}")):
+        assert edited != text
+        place.system("deedbook.yaml", edited)
+        assert "[FROZEN]" in call(place).err
+
+
+def test_deleted_state_of_a_freeze_denies_everything(place):
+    place.here("freeze", "--ability", "shout", "--reason", "a spill", status=0)
+    shutil.rmtree(place.path / ".deedbook" / "freeze")
+    assert "it was removed, and the newest one is change 1" in call(place).err
 
 
 @pytest.mark.parametrize("args", [[], ["--all"]], ids=["thaw", "thaw --all"])

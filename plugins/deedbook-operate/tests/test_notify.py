@@ -441,8 +441,11 @@ def test_command_tells_the_declared_targets_and_prints_no_secret(tmp_path, chat,
     assert "SECRET_MISSING" in missing.err
 
 
-def test_command_without_targets_says_what_to_add(tmp_path):
+def test_command_without_targets_prints_the_messages(tmp_path):
     place = Place(tmp_path / "workspace")
     place.system("deedbook.yaml", "schema_version: v1\n")
-    refused = place.here("notify", "run", "--once", status=1)
-    assert "add features: {notify: {targets: " in refused.err
+    place.here("freeze", "--all", "--reason", "a spill", status=0)
+    printed = place.here("notify", "run", "--once", status=0)
+    assert "all calls: a spill" in printed.out
+    assert printed.err == "target terminal: 1 message sent\n"
+    assert place.here("notify", "run", "--once", status=0).out == ""

@@ -397,7 +397,8 @@ class _CallReader:
 
     def _apply_request(self, call: RecordedCall, cause: bytes) -> None:
         """Give a denial that ends an approval request the decision that was made before the request."""
-        request = None if call.code in JUDGE_CODES else self.requests.take_ended(cause, call.ability, call.args)
+        decided = call.code in JUDGE_CODES and not call.is_prevented
+        request = None if decided else self.requests.take_ended(cause, call.ability, call.args)
         if request is not None:
             call.ts, call.fired, call.checked = request.ts, request.fired, request.checked
             call.session = request.session or call.session

@@ -12,7 +12,7 @@ JUDGE_CODES: Final = frozenset(
 )
 """The codes of a judge's refusals; any other code of a denial, but these, says how an approval request ended."""
 PREVENTED: Final = frozenset({"FROZEN"})
-"""The codes with which a feature denies a call that no gate denies."""
+"""The codes of denials by features in ledgers whose denials do not name the feature."""
 
 
 @attrs.frozen(eq=False)

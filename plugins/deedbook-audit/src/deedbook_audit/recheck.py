@@ -27,7 +27,7 @@ from .calls import read_calls, read_decisions
 from .charters import InvalidCharter, describe_unusable
 from .facts import FoldedFacts
 from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
-from .rederive import LATE_PREFIX, RederivedDecision, Rejudger, compare, find_recorded_answer, read_answers
+from .rederive import LATE_PREFIX, RederivedDecision, Rejudger, find_recorded_answer, read_answers
 from .report import Decisions, Failure, Findings
 from .subjects import judge_subject_again
 
@@ -163,7 +163,7 @@ class _SessionCheck:
             self._unknown[UNKNOWN_CALLER] += 1
             return
         self._from_record.update({_describe_gate(judge.bindings, gate) for gate in asked_gates})
-        self._compare(call, rederived)
+        self._compare(judge, call, rederived)
 
     def _check_subject(self, subject: RecordedSubject, judge: Rejudger) -> None:
         found = judge_subject_again(judge, subject)
@@ -181,8 +181,8 @@ class _SessionCheck:
             self._findings.add(subject.seq + 1, check, expected, recorded)
         self._same_subjects += not wrong
 
-    def _compare(self, call: RecordedCall, rederived: RederivedDecision) -> None:
-        found = compare(call, rederived)
+    def _compare(self, judge: Rejudger, call: RecordedCall, rederived: RederivedDecision) -> None:
+        found = judge.compare(call, rederived)
         if found.change == "undetermined":
             self._unknown[found.why] += 1
             return

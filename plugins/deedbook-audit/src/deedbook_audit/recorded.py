@@ -1,6 +1,6 @@
 """A call as a ledger holds it; this module knows no charter."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, Literal
 
 import attrs
@@ -9,7 +9,7 @@ from deedbook.contract import Object
 from deedbook.format.canonical import decode
 from deedbook.policy.gates import APPROVAL_GATE, ASKING
 
-from .history import JUDGE_CODES, SessionInfo
+from .history import JUDGE_CODES, PREVENTED, SessionInfo
 from .positions import CallPosition
 
 NO_ARGUMENTS: Final = "its arguments are not recorded"
@@ -89,15 +89,34 @@ class RecordedCall:
     def outcome(self) -> Literal["allow", "ask", "deny"]:
         """The decision of the charter; a call that a person decided is an ``ask``."""
         if self.code:
-            return "deny" if self.code in JUDGE_CODES else "ask"
+            return "deny" if self.code in JUDGE_CODES and not self.is_prevented else "ask"
         if self.deferred:
             return "ask"
         return "ask" if self.approved is not None and self._still_asked(self.approved) else "allow"
 
     @property
+    def is_prevented(self) -> bool:
+        """Whether a feature denied the call, which no gate denied."""
+        return bool(self._feature) or self.code in PREVENTED
+
+    @property
+    def _feature(self) -> str:
+        """The feature that denied the call, if the record names one."""
+        by = self.by.get("feature") if isinstance(self.by, Mapping) else None
+        return by if isinstance(by, str) else ""
+
+    def is_prevented_by(self, plugins: Container[str]) -> bool:
+        """Return whether one of *plugins*, by kind and name, is the feature that denied the call."""
+        return f"feature/{self._feature}" in plugins if self._feature else self.code in PREVENTED
+
+    @property
     def was_pending(self) -> bool:
         """Whether the call waited for a person, so that facts and answers of gates may be older."""
-        return self.approved is not None or self.deferred or bool(self.code and self.code not in JUDGE_CODES)
+        return (
+            self.approved is not None
+            or self.deferred
+            or bool(self.code and (self.code not in JUDGE_CODES or self.is_prevented))
+        )
 
     def _still_asked(self, request: Object) -> bool:
         """Return whether the second judgement of an approved call still asked a person."""

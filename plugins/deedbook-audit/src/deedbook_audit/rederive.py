@@ -5,7 +5,7 @@ gate that is not pure comes from the record, if the same gate was asked about th
 be undetermined.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -33,7 +33,6 @@ from deedbook.policy.gates import BoundGate, may_allow_tag
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 
 from .calls import read_calls
-from .history import PREVENTED
 from .positions import CallPosition
 from .recorded import UNKNOWN_CALLER, RecordedCall, RecordedSubject
 
@@ -127,7 +126,9 @@ class Rejudger:
             return RejudgedCall(call, None, "undetermined", call.why)
         rederived = self.rederive(call, lambda gate, seen: find_recorded_answer(call, gate, seen))
         return (
-            RejudgedCall(call, None, "undetermined", UNKNOWN_CALLER) if rederived is None else compare(call, rederived)
+            RejudgedCall(call, None, "undetermined", UNKNOWN_CALLER)
+            if rederived is None
+            else self.compare(call, rederived)
         )
 
     def rederive(self, call: RecordedCall, answer: Answer) -> RederivedDecision | None:
@@ -140,6 +141,10 @@ class Rejudger:
             return None
         when = DecisionContext(call.ts, call.session.id, call.facts)
         return rederive(DecisionInput(self.bindings, caller, call.ability, call.args, call.raw, when), answer)
+
+    def compare(self, call: RecordedCall, rederived: RederivedDecision) -> RejudgedCall:
+        """Compare the recorded decision of *call* with the one that was derived again."""
+        return compare(call, rederived, self.bindings.charter.document.get("plugins", {}))
 
     def get_caller(self, call: RecordedCall | RecordedSubject) -> Caller | None:
         """Return the caller under this charter; ``None`` if the caller is unknown."""
@@ -231,13 +236,13 @@ def rejudge(ledger: Path, bindings: Bindings) -> Iterator[RejudgedCall]:
 # --- comparing ------------------------------------------------------------------------------------------------------
 
 
-def compare(call: RecordedCall, rederived: RederivedDecision) -> RejudgedCall:
-    """Compare the decision now with the recorded one."""
+def compare(call: RecordedCall, rederived: RederivedDecision, plugins: Container[str]) -> RejudgedCall:
+    """Compare the decision now with the recorded one; only a feature among the charter's *plugins* may deny."""
     verdict, open_ = rederived.verdict, rederived.undetermined_gate if rederived.unknown else None
     was, now = call.outcome, verdict.outcome
     if open_ is not None:
         return RejudgedCall(call, verdict, "undetermined", describe_unknown(open_))
-    if was == now or (call.code in PREVENTED and now != "deny"):
+    if was == now or (call.is_prevented_by(plugins) and now != "deny"):
         rewritten = now != "deny" and verdict.raw != call.final
         return RejudgedCall(call, verdict, "rewritten" if rewritten else "same")
     excuse = _find_excuse(call, verdict) if was == "deny" else ""

@@ -31,9 +31,11 @@ from deedbook.format.errors import DeedbookError, DomainError, describe
 from deedbook.format.files import Folder
 from deedbook.format.heads import Head, find_gaps, list_heads
 from deedbook.format.reader import list_sessions, read
+from deedbook.format.release import VERSION
 from deedbook.format.schema import Schemas, data_folder
 from deedbook.format.terminal import MOST_OF_A_KIND, few, pluralise
 from deedbook.maintenance.liveness import SESSIONS
+from deedbook.maintenance.processes import describe_outdated, find_outdated
 from deedbook.plugins.features import Features
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.host import ReadingHost
@@ -140,7 +142,7 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         if deadly:  # the further checks would import them in this process
             yield from (Check("import", "fault", f"{offer}: {what}", _UNINSTALL) for offer, what in deadly)
             return
-        charter = compile_charter(workspace, catalogue, kernel="")
+        charter = compile_charter(workspace, catalogue, kernel=VERSION)
     except DeedbookError as problem:
         yield from (Check("workspace", "fault", str(each), _remedy(each)) for each in problem.errors)
         return
@@ -156,7 +158,8 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield Check("policy", "fault" if each.guards_nothing else "note", str(each), f"edit {each.place}")
     yield from _unanswerable(charter)
     yield _lock(workspace, charter, catalogue)
-    yield from _in_force(workspace)
+    yield from _in_force(workspace, charter)
+    yield from _find_outdated(workspace, charter)
     yield from _find_interrupted(workspace.state)
     yield from first_faults(list(_find_lost(workspace.state)))
     yield from _check_features(workspace, catalogue)
@@ -269,8 +272,19 @@ def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check
     return Check("lock", "fault" if wanted else "note", said, "review what changed, then run: deedbook lock")
 
 
-def _in_force(workspace: Workspace) -> Iterator[Check]:
-    """Check the charter that the state folder records as in force: its bytes and its authentication."""
+def _find_outdated(workspace: Workspace, charter: Charter) -> Iterator[Check]:
+    """Yield the running processes that decide by another charter than that of the files."""
+    try:
+        found = find_outdated(workspace.state, charter)
+    except (DeedbookError, OSError):  # another check reports what cannot be read
+        return
+    for each in found:
+        mend = f"end process {each.pid} and start it again, so that it decides by the files"
+        yield Check("process", "fault", describe_outdated(each, charter), mend)
+
+
+def _in_force(workspace: Workspace, charter: Charter) -> Iterator[Check]:
+    """Check the charter of the last start, as the state folder records it: its bytes and its authentication."""
     key = cache_key(workspace.root, workspace.state)
     if key.secret is None and not key.absent:
         mend = "let only your own user read the key and write its folder, or set XDG_CONFIG_HOME to another folder"
@@ -295,7 +309,9 @@ def _in_force(workspace: Workspace) -> Iterator[Check]:
         why = "your key does not authenticate charters/current.json; the next start compiles the sources again"
         yield Check("charter", "note", why)
     else:
-        yield Check("charter", "ok", f"charter {digest[:12]} is in force")
+        now = f"; the files give {charter.digest[:12]}, which the next start puts in force"
+        differs = digest != charter.digest
+        yield Check("charter", "ok", f"the last start decided by charter {digest[:12]}{now if differs else ''}")
 
 
 def _find_unpinned(pins: Lock, charter: Charter, catalogue: Catalogue) -> Iterator[DomainError]:

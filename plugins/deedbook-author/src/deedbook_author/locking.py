@@ -1,7 +1,8 @@
 """Pin a charter: compile it, compare it with the one pinned before, and write the lock file."""
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import orjson
@@ -11,10 +12,14 @@ from deedbook.charter.locks import ActiveCharter, PreviousCharter, read_lock
 from deedbook.charter.store import Store
 from deedbook.format.errors import BindingError, DomainError, fault, raise_all
 from deedbook.format.files import Folder
+from deedbook.plugins.groups import normalise_name
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import Charter
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, Pin, current_platform
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXTRA: Final = re.compile(r";.*\bextra\s*==")
 
 
 def lock(
@@ -83,3 +88,20 @@ def _editable_errors(charter: Charter) -> list[DomainError]:
         for entry in charter.document["plugins"].values()
         if entry["digest"] is None
     ]
+
+
+def find_unpinned_libraries(document: Mapping[str, Any], catalogue: Catalogue) -> list[str]:
+    """Return the installed distributions that the plugins of a charter need, directly or not, and that it does not pin.
+
+    Each has its version. What only an extra of a distribution needs is left out.
+    """
+    pinned = {entry["distribution"] for entry in document["plugins"].values()}
+    found, left = set[str](), [*pinned]
+    while left:
+        known = catalogue.distributions.get(left.pop())
+        for line in (known.requires or ()) if known else ():
+            name = normalise_name((_NAME.match(line) or [""])[0])
+            if name in catalogue.distributions and name not in found and not _EXTRA.search(line):
+                found.add(name)
+                left.append(name)
+    return [f"{name} {catalogue.distributions[name].version}" for name in sorted(found - pinned)]

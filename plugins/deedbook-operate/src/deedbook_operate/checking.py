@@ -6,13 +6,16 @@ denied.
 """
 
 import os
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from fcntl import LOCK_NB, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from deedbook.contract.features import CallPrevented
+from deedbook.contract.features import AllowedCall, CallPrevented
 from deedbook.format.errors import DeedbookError
 from deedbook.format.events import split_line
 from deedbook.format.files import Folder
@@ -29,6 +32,9 @@ RECORDS: Final = "x.freeze."
 """What the types of the recorded events begin with."""
 _MARK: Final = b'"event_type":"x.freeze.'
 _ATTEMPTS: Final = 16
+_CHUNK: Final = 1 << 20
+_TICKS: Final = 100_000_000
+"""How many nanoseconds after a change of a folder its time may stay the same through a further one."""
 _READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCKING: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -52,12 +58,14 @@ class RecordedChanges:
         start = 0 if self._file != file or now.st_size < self._read else self._read
         with self._place.open("rb") as lines:
             lines.seek(start)
-            for line in lines:
-                if not line.endswith(b"\n"):
-                    break  # it is being written, and read when it is complete
-                if _MARK in line:
-                    self._take(line[:-1])
-                start += len(line)
+            rest = b""
+            while chunk := lines.read(_CHUNK):
+                whole, newline, rest = (rest + chunk).rpartition(b"\n")
+                start += len(whole) + len(newline)  # the rest may be being written, and is read when it is complete
+                if _MARK in whole:
+                    for line in whole.split(b"\n"):
+                        if _MARK in line:
+                            self._take(line)
         self._file, self._read = file, start
 
     def _take(self, line: bytes) -> None:
@@ -75,14 +83,23 @@ class FreezeDocument:
     """
 
     def __init__(self, state: Folder, ledger: str, keys: Mapping[str, str]) -> None:
-        state.make(FOLDER)
-        self._held = ExitStack()
-        self._folder = self._held.enter_context(state.sub(FOLDER))
-        self._fd = self._held.enter_context(self._folder.hold())
-        self._ledger, self._keys = ledger, keys
+        self._state, self._ledger, self._keys = state, ledger, keys
         self.recorded = RecordedChanges(Path(state.path, "workspace", LEDGER_FILE))
         self._turn = Lock()
         self._known: tuple[bytes | None, FreezeState] = (None, FreezeState(ledger))
+        self._free: deque[int] = deque()
+        self._opened, self._never = 0, (0, 0)
+        self._held = ExitStack()
+        self._open_folder()
+
+    def _open_folder(self) -> None:
+        """Open the folder of the document, which is made if it is missing."""
+        self._release_locks()
+        self._held.close()
+        self._state.make(FOLDER)
+        self._folder = self._held.enter_context(self._state.sub(FOLDER))
+        self._fd = self._held.enter_context(self._folder.hold())
+        self._opened, self._never = os.getpid(), (0, 0)
 
     @property
     def place(self) -> str:
@@ -96,13 +113,23 @@ class FreezeDocument:
 
     def read(self) -> FreezeState:
         """Return the freezes in force; raises `FreezeInvalid` if the document is not what was written."""
-        try:
-            raw = self._read_file()
-        except OSError as problem:
-            raise FreezeInvalid(f"it cannot be read: {problem.strerror or problem}") from None
         with self._turn:
+            try:
+                before = _describe_folder(self._fd)
+                if not before[1]:
+                    self._open_folder()
+                raw = self._read_file()
+            except OSError as problem:
+                raise FreezeInvalid(f"it cannot be read: {problem.strerror or problem}") from None
             self._check_recorded(raw)
+            self._note_folder(before)
             return self._known[1]
+
+    def _note_folder(self, before: tuple[int, int]) -> None:
+        """Note that there never was a freeze, if so, as long as the folder stays the same."""
+        settled = time.time_ns() - before[0] > _TICKS
+        free = self._known[0] is None and not self.recorded.number and self._known[1].number == 0
+        self._never = before if free and settled and before == _describe_folder(self._fd) else (0, 0)
 
     def _read_file(self) -> bytes | None:
         """Return the bytes of the document, at most one more than it may have; ``None`` if it is not there."""
@@ -160,35 +187,82 @@ class FreezeDocument:
             os.close(fd)
         raise OSError(f"{self._folder.path}/{name} is removed again and again")
 
+    def begin_call(self) -> tuple[int, bool]:
+        """Return a descriptor that shares the lock until `end_call`, and whether there is certainly no freeze.
+
+        Raises as `acquire` does.
+        """
+        if self._opened != os.getpid():  # a forked process would share the locks of its parent
+            with self._turn:
+                self._free.clear()
+                self._opened = os.getpid()
+        try:
+            fd = self._free.pop()
+        except IndexError:
+            return self.acquire(shared=True), False
+        try:
+            flock(fd, LOCK_SH | LOCK_NB)
+            free = self._never == _describe_folder(self._fd)
+            if free or not is_replaced(fd):  # the lock's name is in the folder, which is unchanged
+                return fd, free
+        except OSError:  # a freeze holds it
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        return self.acquire(shared=True), False
+
+    def end_call(self, fd: int) -> None:
+        """Release the lock; the descriptor is used again."""
+        if self._opened != os.getpid():
+            os.close(fd)
+            return
+        flock(fd, LOCK_UN)
+        self._free.append(fd)
+
+    def _release_locks(self) -> None:
+        while self._free:
+            os.close(self._free.pop())
+
     def close(self) -> None:
         """Close the folder."""
+        self._release_locks()
         self._held.close()
 
 
+def _describe_folder(fd: int) -> tuple[int, int]:
+    """Return when the names in a folder were last changed, and the number of its links: none if it was removed."""
+    found = os.fstat(fd)
+    return found.st_ctime_ns, found.st_nlink
+
+
 class CheckedCall:
-    """Holds the shared lock around the intent of a call of *ability* by *caller* (a `deedbook.policy.bound.Caller`).
+    """Holds the shared lock around the intent of an *allowed* call.
 
     Entering raises `CallPrevented` if the call is frozen, or that is unknown.
     """
 
-    __slots__ = ("_ability", "_caller", "_document", "_fd")
+    __slots__ = ("_allowed", "_document", "_fd")
 
-    def __init__(self, document: FreezeDocument, caller: Any, ability: str) -> None:
-        self._document, self._caller, self._ability = document, caller, ability
+    def __init__(self, document: FreezeDocument, allowed: AllowedCall) -> None:
+        self._document, self._allowed = document, allowed
 
     def __enter__(self) -> None:
         try:
-            self._fd = self._document.acquire(shared=True)
+            self._fd, free = self._document.begin_call()
         except (DeedbookError, OSError) as problem:
             raise _prevention_error(self._document, str(problem)) from None
+        if free:
+            return
         try:
             self._check()
         except BaseException:
-            os.close(self._fd)
+            self._document.end_call(self._fd)
             raise
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        self._document.end_call(self._fd)
 
     def _check(self) -> None:
         try:
@@ -196,9 +270,10 @@ class CheckedCall:
         except FreezeInvalid as problem:
             raise _prevention_error(self._document, str(problem)) from None
         if freezes:
-            who = self._caller.principal
+            call = self._allowed.call
+            who = call.principal
             for each in freezes:
-                if each.covers((who.id, who.on_behalf_of), self._ability):
+                if each.covers((who.id, who.on_behalf_of), call.ability):
                     raise CallPrevented(FROZEN, describe_denial(each))
 
 

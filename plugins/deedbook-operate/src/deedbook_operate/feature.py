@@ -1,4 +1,4 @@
-"""The feature `freeze`: every call of a session whose charter names it checks the freezes in force."""
+"""The feature `freeze`: every call checks the freezes in force. It stands: no line in YAML turns it on or off."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from deedbook.contract import EventType, Object
-from deedbook.contract.features import Check, FeatureSpec, featureimpl
+from deedbook.contract.features import AllowedCall, Check, FeatureSpec, featureimpl
 from deedbook.policy.requests import approvers
 
 from .freezes import RECORDED
@@ -56,6 +56,7 @@ class FreezeFeature:
                 layer="L6",
             ),
         },
+        blocking=False,
     )
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class FreezeFeature:
         self._making = Lock()
 
     @featureimpl
-    def around_intents(self, kernel: Any) -> Callable[[Any, str], AbstractContextManager[None]]:
+    def around_intents(self, kernel: Any) -> Callable[[AllowedCall], AbstractContextManager[None]]:
         """Return what holds the lock around an intent, and denies a frozen call."""
         from .checking import CheckedCall, FreezeDocument
 

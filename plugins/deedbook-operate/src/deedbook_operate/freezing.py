@@ -41,7 +41,7 @@ from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.own_ledger import open_own_ledger
 
 from .checking import FreezeDocument
-from .feature import FEATURE, FREEZE, THAW
+from .feature import FREEZE, THAW
 from .freezes import MAX_FREEZES, MAX_REASON, Freeze, FreezeInvalid, FreezeState
 from .lock_holders import describe_lock_holders
 from .running import Charters, OpenSession, find_uncovered, read_open_sessions
@@ -49,8 +49,6 @@ from .running import Charters, OpenSession, find_uncovered, read_open_sessions
 _CHANGES: Final = "changes"
 """The lock of a process that changes the document."""
 T = TypeVar("T")
-_NOT_ENABLED: Final = "the workspace does not enable the feature freeze, so its calls check no freeze"
-_HOW: Final = "to enable it, add to .system/deedbook.yaml: features: {freeze: {}}"
 
 
 @attrs.frozen
@@ -67,13 +65,12 @@ class FreezeReport:
 class FreezeStatus:
     """The freezes in force, or why that is unknown (*unsound*).
 
-    *unrecorded*: the ledger lacks the newest change. *not_enabled*: why new sessions check no freeze, and what to do.
+    *unrecorded*: the ledger lacks the newest change.
     """
 
     freezes: Sequence[Freeze]
     unsound: str = ""
     unrecorded: bool = False
-    not_enabled: str = ""
 
 
 @attrs.define(eq=False)
@@ -93,9 +90,9 @@ class Freezer:
         try:
             found = self.document.read()
         except FreezeInvalid as problem:
-            return FreezeStatus(self._recorded_freezes(), str(problem), not_enabled=self._not_enabled())
+            return FreezeStatus(self._recorded_freezes(), str(problem))
         unrecorded = found.number > self.document.recorded.number
-        return FreezeStatus(found.freezes, unrecorded=unrecorded, not_enabled=self._not_enabled())
+        return FreezeStatus(found.freezes, unrecorded=unrecorded)
 
     def freeze(self, agent: str, ability: str, reason: str, who: str | None, *, partial: bool) -> FreezeReport:
         """Put a freeze in force, durably; raises `BindingError` (``FREEZE_REFUSED``), `LedgerError`.
@@ -108,7 +105,7 @@ class Freezer:
         with _hold(self.document.lock(_CHANGES)):
             sessions = read_open_sessions(self.state)
             not_covered = list(find_uncovered(self.state, sessions, self.charters))
-            self._refuse_unusable(not_covered, partial=partial)
+            self._refuse_uncovered(not_covered, partial=partial)
             self._record_charter()
             self._refuse_unknown(agent, ability, sessions)
             state = self._state()
@@ -220,17 +217,11 @@ class Freezer:
         by = who or choose_approver(known, ring)
         return by, load_key(self.principals, by, ring)
 
-    def _not_enabled(self) -> str:
-        """Return why calls of new sessions check no freeze, and what to do; empty if they do, or that is unknown."""
-        return f"{_NOT_ENABLED}; {_HOW}" if not self.notes and FEATURE not in self.workspace.features else ""
-
     # --- refusals -----------------------------------------------------------------------------------------------------
 
-    def _refuse_unusable(self, not_covered: Sequence[str], *, partial: bool) -> None:
-        if why := self._not_enabled():
-            _refuse(why)
+    def _refuse_uncovered(self, not_covered: Sequence[str], *, partial: bool) -> None:
         if not_covered and not partial:
-            why = f"{len(not_covered)} of what is open was started without the feature and would go on"
+            why = f"{len(not_covered)} of what is open was started without deedbook-operate and would go on"
             todo = "End it, or freeze the rest with --partial"
             _refuse(f"{why}: {', '.join(not_covered)}. {todo}")
 

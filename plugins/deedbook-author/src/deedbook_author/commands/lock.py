@@ -37,7 +37,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
     from deedbook.workspace.lockfile import LOCK
     from deedbook.workspace.workspace import read_workspace
     from deedbook_author.flow_notes import note_flows
-    from deedbook_author.locking import lock
+    from deedbook_author.locking import find_unpinned_libraries, lock
     from deedbook_author.pack_effects import pack_effect
     from deedbook_author.policy_coverage import find_unguarded, find_unmatched, lint_policies_here
 
@@ -72,6 +72,8 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
         say(plain(f"{each.place}: {each}"))
     for place, text in note_flows(opened.charter.document, source.abilities.values()):
         say(plain(f"{place}: {text}"))
+    if libraries := find_unpinned_libraries(opened.charter.document, catalogue):
+        message(plain(f"not pinned are Python and the libraries that these plugins need: {', '.join(libraries)}"))
     message(f"charter {opened.charter.digest} is pinned in {LOCK}")
     return 0
 

@@ -18,7 +18,7 @@ from deedbook.cli.common import (
     read_json,
     suggest_json_words,
 )
-from deedbook.cli.output import DENIED, as_json, data_command, say
+from deedbook.cli.output import DENIED, as_json, data_command, message, say
 
 if TYPE_CHECKING:
     from deedbook.policy.bindings import Bindings
@@ -72,6 +72,7 @@ def command(
     )
     source = read_workspace(asked.workspace, profile)
     with bindings_for_judging(source) as bindings:
+        _report_outdated(source, bindings)
         if event is not None:
             return _explain_recorded(asked, source, bindings, what, event)
         if subject is not None:
@@ -89,6 +90,18 @@ def command(
         for hint in suggest_json_words(words, violated):
             say(hint)
     return _get_status(found)
+
+
+def _report_outdated(source: "Workspace", bindings: "Bindings") -> None:
+    """Print which running processes decide by another charter than the one that is explained."""
+    from contextlib import suppress
+
+    from deedbook.format.errors import DeedbookError
+    from deedbook.maintenance.processes import describe_outdated, find_outdated
+
+    with suppress(DeedbookError, OSError):
+        for each in find_outdated(source.state, bindings.charter):
+            message(f"note: {describe_outdated(each, bindings.charter)}. This answer is about the files")
 
 
 def _refuse_session(source: "Workspace", bindings: "Bindings", what: str) -> None:

@@ -97,7 +97,7 @@ def _format_lines(found: "Processes", listed: "Mapping[str, SessionSummary]") ->
 
 def _format_end(process: "Process") -> str:
     if process.state == "running":
-        return f"running, pid {process.pid}"
+        return f"running, pid {process.pid}, charter {process.charter[:12]}"
     return f"{process.state} {process.ended} ({process.reason})" if process.ended else process.state
 
 

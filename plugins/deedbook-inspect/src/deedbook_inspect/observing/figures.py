@@ -29,7 +29,7 @@ Providers = Callable[[str], Mapping[str, str]]
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType({"llm": "model"})
 _MOST_OPEN: Final = 65_536
-_DECIDERS: Final = ("hook", "policy", "skill", "scope")
+_DECIDERS: Final = ("hook", "policy", "skill", "scope", "feature")
 _NO_ROLE: Final = "[none]"
 _AGENT: Final = "agent:"
 
@@ -307,7 +307,7 @@ def _apply_start(state: Figures, _: Event) -> None:
 
 
 def _apply_denial(state: Figures, event: Event) -> None:
-    """Count a denial under its decider: a hook, a policy, a skill's or a client's scope, else the door itself."""
+    """Count a denial under its decider: a hook, a policy, a skill's or a client's scope, a feature, else the door."""
     payload = event.payload
     kind, name = read_name(payload.get("kind")), read_name(payload.get("name"))
     by = payload.get("by")

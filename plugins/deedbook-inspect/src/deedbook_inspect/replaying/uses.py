@@ -115,7 +115,9 @@ def _build_denial(payload: Mapping[str, Any]) -> Statement:
     reason, code, by = show(payload.get("reason")), show(payload.get("code")), payload.get("by")
     if not isinstance(by, dict):
         return Statement(reason, code)
-    who = next((f"{kind} {show(by[kind])}" for kind in ("hook", "policy", "skill", "scope") if kind in by), "a rule")
+    who = next(
+        (f"{kind} {show(by[kind])}" for kind in ("hook", "policy", "skill", "scope", "feature") if kind in by), "a rule"
+    )
     return Statement(f"{reason} — decided by {who}", code, _format_place(by.get("rule", by.get("place"))))
 
 

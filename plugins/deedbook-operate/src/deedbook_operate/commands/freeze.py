@@ -32,8 +32,7 @@ def command(
     """Deny calls at once, or show what is frozen.
 
     A freeze covers every process on the workspace, until `deedbook thaw`. Calls that wait for a person are also denied.
-    Calls that began before are listed: they go on. Without a target, the command shows what is frozen. A freeze needs
-    `features: {freeze: {}}` in the workspace.
+    Calls that began before are listed: they go on. Without a target, the command shows what is frozen.
     """
     from deedbook_operate.freezing import open_freezer
 
@@ -74,9 +73,7 @@ def _show(options: GlobalOptions, status: "FreezeStatus") -> int:
     elif status.freezes:
         table((each.target, each.by, each.at, each.reason, each.id[:8]) for each in status.freezes)
     elif not status.unsound:
-        say("nothing can be frozen here" if status.not_enabled else "nothing is frozen")
-    if status.not_enabled:
-        message(status.not_enabled)
+        say("nothing is frozen")
     if status.unsound:
         message(f"every call is denied, because the record of freezes is not sound: {status.unsound}")
         message("to write it again: deedbook thaw, or deedbook freeze with a target")

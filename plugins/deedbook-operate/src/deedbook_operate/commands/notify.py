@@ -1,5 +1,6 @@
 """Tell people what waits for them."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,7 +20,8 @@ SECTION: Final = "Serve"
 def command() -> None:
     """Tell people what waits for them, and what is frozen.
 
-    The targets (webhooks, mail addresses, commands) are in `features: {notify: {targets: …}}`.
+    The targets (webhooks, mail addresses, commands) are in `features: {notify: {targets: …}}`. Without any, the
+    messages are printed.
     """
 
 
@@ -31,16 +33,23 @@ def run(options: GlobalOptions, *, once: bool) -> int:
 
     A message is sent at least once. One that cannot be delivered is tried again.
     """
+    from deedbook.cli.output import stdout
     from deedbook.workspace.site import Site
     from deedbook.workspace.trust import check_programs, open_state
     from deedbook.workspace.workspace import read_workspace
-    from deedbook_operate.notifying.delivery import build_targets
+    from deedbook_operate.notifying.delivery import TERMINAL, Terminal, build_targets
     from deedbook_operate.notifying.runner import Runner
 
     workspace = read_workspace(options.workspace)
     site = Site.of(workspace)
-    check_programs(_read_settings(workspace), workspace.root)
-    targets = build_targets(_read_settings(workspace), site.secret_values())
+    settings = _read_settings(workspace)
+    if settings:
+        check_programs(settings, workspace.root)
+    targets = (
+        build_targets(settings, site.secret_values())
+        if settings
+        else {TERMINAL: Terminal(partial(click.echo, file=stdout()))}
+    )
     mask = site.sealer().mark_secrets
 
     def report(target: str, why: str) -> None:
@@ -62,17 +71,15 @@ def run(options: GlobalOptions, *, once: bool) -> int:
     return 1 if any(count < 0 for count in sent.values()) else 0
 
 
-def _read_settings(workspace: "Workspace") -> "Object":
-    """Return the targets as the compiled charter has them; raises `BindingError`."""
+def _read_settings(workspace: "Workspace") -> "Object | None":
+    """Return the targets as the compiled charter has them; ``None`` if there are none. Raises `BindingError`."""
     from deedbook.charter.compiler import compile_charter
-    from deedbook.format.errors import BindingError, fault
     from deedbook.format.release import VERSION
     from deedbook.plugins.plugins import discover
     from deedbook_operate.notifying.feature import FEATURE
 
     if FEATURE not in workspace.features:
-        why = "the workspace names no targets: add features: {notify: {targets: {…}}} to .system/deedbook.yaml"
-        raise BindingError(fault("NOTIFY_FAILED", why))
+        return None
     document: Any = compile_charter(workspace, discover(), kernel=VERSION).document
     settings: Object = document["features"][FEATURE]["settings"]
     return settings

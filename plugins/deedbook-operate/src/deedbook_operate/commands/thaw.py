@@ -40,7 +40,5 @@ def command(options: GlobalOptions, freeze: str, principal: str | None, *, every
         message(f"lifted: {each} ({each.id[:8]})")
     if not lifted:
         message("nothing was frozen")
-    if status.not_enabled:
-        message(status.not_enabled)
     print_others(status)
     return 0

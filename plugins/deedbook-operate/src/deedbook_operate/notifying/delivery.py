@@ -18,6 +18,7 @@ from deedbook.contract import Failed, Object
 from deedbook.format import canonical
 from deedbook.format.errors import BindingError, fault
 from deedbook.format.schema import suggest
+from deedbook.format.terminal import plain
 from deedbook.programs.workers import Workers
 
 from .messages import Message
@@ -116,6 +117,22 @@ class Command:
             raise DeliveryError(f"the command failed: {problem.code}") from None
         if ended.status:
             raise DeliveryError(f"the command ended with the status {ended.status}")
+
+
+@attrs.frozen
+class Terminal:
+    """The standard output of the command, where no target is declared."""
+
+    say: Callable[[str], None]
+
+    def deliver(self, message: Message) -> None:
+        """Print the text."""
+        for line in message.text.split("\n"):
+            self.say(plain(line))
+
+
+TERMINAL: Final = "terminal"
+"""The name of that target."""
 
 
 def build_targets(settings: Object, secrets: Mapping[str, str | None]) -> dict[str, Target]:
