@@ -22,6 +22,7 @@ from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, RUN_REFERENCE_DIGEST, AbilityTable, BoundAbility, Scope, event_names
 from deedbook.policy.charter import Charter, identity, is_asynchronous
+from deedbook.policy.defaults import default_answer
 from deedbook.policy.fitting import Fitting, facts_of, fittings, judges_calls, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.kinds import KINDS
@@ -228,6 +229,7 @@ class JudgingBinder:
             place=entry["place"],
             signals=None if at == "policy" else EVENTS[at].signals,
             **(_loosened_tags(entry) if at == "policy" else {}),
+            limits=entry.get("limits", False),
             mask=masker_of(self.host),
         )
 
@@ -285,6 +287,7 @@ class JudgingBinder:
             mask=masker_of(self.host),
             files=entry.get("files"),
             call_files=call_files,
+            default=default_answer(self.document, name, entry),
         )
 
     def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":

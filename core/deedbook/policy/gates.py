@@ -26,7 +26,9 @@ APPROVAL_GATE: Final = "approval-gate"
 """The tag of an ability whose every call waits for a person."""
 ASK_BY_DEFAULT: Final = "ask-by-default"
 """The tag of an ability for which a person is asked if no rule of a policy matches and its default is to deny."""
-ASKING: Final = ("destructive", "irreversible")
+IRREVERSIBLE: Final = "irreversible"
+"""The name of the strongest effects, and of a tag."""
+ASKING: Final = ("destructive", IRREVERSIBLE)
 """The tags of abilities whose calls wait for a person, unless a policy that names the tag allows the call."""
 
 LOOSENABLE: Final = (*ASKING, *sorted(name for name, kind in KINDS.items() if kind.needs_policy))
@@ -42,7 +44,7 @@ class BoundGate:
     rules, if it names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). A
     gate that *waits* runs outside the calling thread. *mask* removes secrets from reasons. *tags* are those that a
     policy's match names, *rule_tags* those that each of its rules names. A policy of a pack has only what it may
-    loosen: *loosens* (``None``: everything), and of these tags no others.
+    loosen: *loosens* (``None``: everything), and of these tags no others. *limits*: a policy that only limits calls.
     """
 
     id: str
@@ -62,6 +64,7 @@ class BoundGate:
     tags: frozenset[str] = frozenset()
     rule_tags: tuple[frozenset[str], ...] = ()
     loosens: frozenset[str] | None = None
+    limits: bool = False
     mask: Callable[[str], str] = str
 
 
@@ -211,6 +214,23 @@ def may_allow_tag(gate: BoundGate, tags: Collection[str]) -> bool:
     """Return whether a policy may decide, for a tag among *tags*, that no person is asked."""
     named = gate.tags.union(*gate.rule_tags)
     return any(tag in named and tag in tags for tag in ASKING)
+
+
+def is_covered(effects: str, policies: Answers) -> bool:
+    """Return whether one of *policies* decided about a call with *effects*.
+
+    An advisory answer decides nothing, and neither does a policy that only limits calls. A policy of a pack covers
+    irreversible calls only if it may loosen their question.
+    """
+    return any(
+        decision.outcome != "advisory" and not gate.limits and may_cover(effects, gate.loosens)
+        for gate, decision in policies
+    )
+
+
+def may_cover(effects: str, loosens: Collection[str] | None) -> bool:
+    """Return whether a policy that may loosen *loosens* (``None``: everything) covers calls with *effects*."""
+    return effects != IRREVERSIBLE or loosens is None or IRREVERSIBLE in loosens
 
 
 def _names(gate: BoundGate, decision: Decision, tag: str) -> bool:

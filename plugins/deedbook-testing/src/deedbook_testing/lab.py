@@ -40,7 +40,7 @@ _ANYTHING: Final[Mapping[str, Any]] = {"type": ["object", "array", "string", "nu
 
 
 class Lab:
-    """A workspace in *path*, empty but for ``.system/deedbook.yaml``.
+    """A workspace in *path*, empty but for ``.system/deedbook.yaml``, which allows ``write`` without a policy.
 
     `close` verifies every ledger that was written here, with *schemas* (default: the kernel's own); a test that damages
     one on purpose sets *damaged*.
@@ -50,7 +50,7 @@ class Lab:
         self.path = path
         self.schemas = schemas or Schemas.load(data_folder("schemas"))
         self.damaged = False
-        self._settings: dict[str, Any] = {"schema_version": "v1"}
+        self._settings: dict[str, Any] = {"schema_version": "v1", "default": {"write": "allow"}}
         self._points: list[tuple[str, str, str, str]] = []
         self._modules: list[str] = []
         self._kernels: list[Kernel] = []
