@@ -128,17 +128,18 @@ class _Compiler:
     def _check_unbound(self, policies: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Check that the workspace's own hooks of calls and its policies have a match, or that an ability names them.
 
-        A pack may have more hooks than a workspace names.
+        A pack may have more hooks than a workspace names, and a flow may name a policy that judges subjects.
         """
         sources = self.workspace.abilities.values()
         hooked = {name for source in sources for names in source.hooks.values() for name in names}
         judged = {name for source in sources for name in source.policies}
         calls = [each for each in self.workspace.hooks.values() if EVENTS[each.event_type].call]
         unbound = [(each, "hook", "hooks") for each in calls if each.id not in hooked]
+        of_calls = {name for name, entry in policies.items() if entry is not None and not entry.get("subjects")}
         unbound += [
             (each, "policy", "policies")
             for each in self.workspace.policies.values()
-            if each.id not in judged and not each.inline and judges_calls(policies[each.id] or {"calls": False})
+            if each.id in of_calls - judged and not each.inline
         ]
         for each, kind, key in unbound:
             if each.match is None and not each.origin.packed:

@@ -3,7 +3,7 @@
 A charter without the member ``default`` was compiled before there was such a rule: its calls are allowed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -11,8 +11,9 @@ from deedbook.contract import Decision
 from deedbook.format import canonical
 
 from .fitting import Fitting, facts_of
-from .gates import IRREVERSIBLE, BoundGate, may_cover
+from .gates import ASK_BY_DEFAULT, BoundGate
 from .kinds import KINDS
+from .match import AbilityFacts
 
 DEFAULT: Final = "default"
 """The member of a charter, and the key of ``deedbook.yaml``."""
@@ -32,13 +33,10 @@ _CONSEQUENCES: Final[Mapping[str | None, str]] = MappingProxyType(
 """What follows, by the answer; ``None``: the workspace says nothing, and the effects need an explicit answer."""
 
 
-def suggest_cover(document: Mapping[str, Any], name: str, effects: str) -> str:
+def suggest_cover(name: str, effects: str) -> str:
     """Return what to do so that a policy decides about calls of an ability, or so that they are allowed."""
     cover = f"add a policy with match: {{abilities: {name}}} that allows it"
-    limited = any("loosens" in entry for entry in document["policies"].values())
-    if effects == IRREVERSIBLE:
-        return f"{cover}, or let a pack do so (may_loosen: [{IRREVERSIBLE}])" if limited else cover
-    return f"{cover}, or write default: {{{effects}: allow}} in {PLACE}"
+    return f"{cover}, or write default: {{write: allow}} in {PLACE}" if effects == "write" else cover
 
 
 class DefaultAnswer(NamedTuple):
@@ -50,7 +48,7 @@ class DefaultAnswer(NamedTuple):
 
 def default_settings(said: Mapping[str, str]) -> dict[str, str | None]:
     """Return the member of a charter for what ``deedbook.yaml`` *said*."""
-    return {IRREVERSIBLE: said.get(IRREVERSIBLE, "ask"), "write": said.get("write")}
+    return {"irreversible": said.get("irreversible", "ask"), "write": said.get("write")}
 
 
 def default_answer(document: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> DefaultAnswer | None:
@@ -94,7 +92,7 @@ class Uncovered(NamedTuple):
 
     def __str__(self) -> str:
         """Return the sentence for a person."""
-        return f"{'for some of its arguments, ' if self.some else ''}{self.sentence}"
+        return f"{'for some calls, ' if self.some else ''}{self.sentence}"
 
 
 def find_uncovered(document: Mapping[str, Any], policies: Sequence[Fitting]) -> list[Uncovered]:
@@ -112,18 +110,19 @@ def _is_reported(document: Mapping[str, Any], entry: Mapping[str, Any], covered:
 
 
 def _covers(name: str, entry: Mapping[str, Any], policies: Sequence[Fitting]) -> Literal["all", "some", "none"]:
-    """Return which calls of an ability are covered by a policy."""
+    """Return which calls of an ability are covered by a policy, as far as that is known before a call.
+
+    A policy of a kind that also judges subjects may have no say about a call.
+    """
     facts, named = facts_of(name, entry), entry["policies"]
-    fitting = [
-        fit
-        for fit in policies
-        if fit.fits(facts, named)
-        and not fit.entry.get("limits")
-        and may_cover(entry["effects"], fit.entry.get("loosens"))
-    ]
-    if any(fit.match is None or fit.name in named or fit.match.test_for(facts) is None for fit in fitting):
+    fitting = [fit for fit in policies if not fit.entry.get("limits") and fit.fits(facts, named)]
+    if any(_is_always_asked(fit, facts, named) and not fit.entry.get("subjects") for fit in fitting):
         return "all"
     return "some" if fitting else "none"
+
+
+def _is_always_asked(fitting: Fitting, facts: AbilityFacts, named: Collection[str]) -> bool:
+    return fitting.match is None or fitting.name in named or fitting.match.test_for(facts) is None
 
 
 def _outcome(document: Mapping[str, Any], entry: Mapping[str, Any]) -> str | None:
@@ -132,4 +131,4 @@ def _outcome(document: Mapping[str, Any], entry: Mapping[str, Any]) -> str | Non
     if rule is None or KINDS[entry["kind"]].needs_policy or entry["effects"] not in rule:
         return "allow"
     outcome: str | None = rule[entry["effects"]]
-    return outcome
+    return "ask" if ASK_BY_DEFAULT in entry["tags"] and outcome in (None, "deny") else outcome

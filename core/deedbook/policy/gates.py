@@ -26,9 +26,7 @@ APPROVAL_GATE: Final = "approval-gate"
 """The tag of an ability whose every call waits for a person."""
 ASK_BY_DEFAULT: Final = "ask-by-default"
 """The tag of an ability for which a person is asked if no rule of a policy matches and its default is to deny."""
-IRREVERSIBLE: Final = "irreversible"
-"""The name of the strongest effects, and of a tag."""
-ASKING: Final = ("destructive", IRREVERSIBLE)
+ASKING: Final = ("destructive", "irreversible")
 """The tags of abilities whose calls wait for a person, unless a policy that names the tag allows the call."""
 
 LOOSENABLE: Final = (*ASKING, *sorted(name for name, kind in KINDS.items() if kind.needs_policy))
@@ -216,21 +214,9 @@ def may_allow_tag(gate: BoundGate, tags: Collection[str]) -> bool:
     return any(tag in named and tag in tags for tag in ASKING)
 
 
-def is_covered(effects: str, policies: Answers) -> bool:
-    """Return whether one of *policies* decided about a call with *effects*.
-
-    An advisory answer decides nothing, and neither does a policy that only limits calls. A policy of a pack covers
-    irreversible calls only if it may loosen their question.
-    """
-    return any(
-        decision.outcome != "advisory" and not gate.limits and may_cover(effects, gate.loosens)
-        for gate, decision in policies
-    )
-
-
-def may_cover(effects: str, loosens: Collection[str] | None) -> bool:
-    """Return whether a policy that may loosen *loosens* (``None``: everything) covers calls with *effects*."""
-    return effects != IRREVERSIBLE or loosens is None or IRREVERSIBLE in loosens
+def is_covered(policies: Answers) -> bool:
+    """Return whether one of *policies* decided: it answered more than advice, and does more than limit calls."""
+    return any(decision.outcome != "advisory" and not gate.limits for gate, decision in policies)
 
 
 def _names(gate: BoundGate, decision: Decision, tag: str) -> bool:

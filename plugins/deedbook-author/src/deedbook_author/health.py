@@ -234,7 +234,7 @@ def _uncovered(charter: Charter) -> Iterator[Check]:
     for each in find_unguarded(charter.document):
         if each.outcome != "allow":
             effects = charter.document["abilities"][each.name]["effects"]
-            yield Check("policy", "note", str(each), suggest_cover(charter.document, each.name, effects))
+            yield Check("policy", "note", str(each), suggest_cover(each.name, effects))
 
 
 def _unanswerable(charter: Charter) -> Iterator[Check]:

@@ -68,7 +68,8 @@ class Lab:
 
     def settings(self, **sections: Any) -> None:
         """Put *sections* into ``deedbook.yaml``; objects are merged with what earlier calls have put there."""
-        self._settings = _merge(self._settings, sections)
+        merged = _merge(self._settings, sections)
+        self._settings = {**{name: merged[name] for name in merged if name != "default"}, "default": merged["default"]}
         self.write("deedbook.yaml", json.dumps(self._settings, indent=1))
 
     def role(self, name: str, instructions: str = "Do it.") -> None:

@@ -312,7 +312,7 @@ def _suggest_policy(
 ) -> str:
     """Return what to do if a policy, or no policy, decided; empty if the place of the decision says it."""
     if policy == POLICY:
-        return f"to allow it, {suggest_cover(decision_input.bindings.charter.document, bound.id, bound.effects)}"
+        return f"to allow it, {suggest_cover(bound.id, bound.effects)}"
     return _suggest_rule(decision_input, policy, places, notes)
 
 
