@@ -16,7 +16,7 @@ from deedbook.policy.charter import FORMAT, Charter
 from deedbook.policy.defaults import DEFAULT, default_settings
 from deedbook.policy.fitting import judges_calls
 from deedbook.policy.match import DYNAMIC, Match
-from deedbook.workspace.declarations import ClientSource, Profile, Workspace
+from deedbook.workspace.declarations import ClientSource, HookSource, PolicySource, Profile, Workspace
 from deedbook.workspace.sections import read_owners
 from deedbook.workspace.site import SETTINGS
 
@@ -134,6 +134,7 @@ class _Compiler:
         hooked = {name for source in sources for names in source.hooks.values() for name in names}
         judged = {name for source in sources for name in source.policies}
         calls = [each for each in self.workspace.hooks.values() if EVENTS[each.event_type].call]
+        unbound: list[tuple[HookSource | PolicySource, str, str]]
         unbound = [(each, "hook", "hooks") for each in calls if each.id not in hooked]
         of_calls = {name for name, entry in policies.items() if entry is not None and not entry.get("subjects")}
         unbound += [

@@ -5,7 +5,7 @@ A charter without the member ``default`` was compiled before there was such a ru
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from deedbook.contract import Decision
 from deedbook.format import canonical
@@ -20,6 +20,8 @@ DEFAULT: Final = "default"
 POLICY: Final = "deedbook:default"
 """The name under which the answer is recorded beside the policies; no policy can have it."""
 PLACE: Final = ".system/deedbook.yaml"
+
+Outcome: TypeAlias = Literal["allow", "ask", "deny"]
 
 _OBSERVED: Final = "; under enforcement: observe this is only recorded"
 _CONSEQUENCES: Final[Mapping[str | None, str]] = MappingProxyType(
@@ -56,7 +58,7 @@ def default_answer(document: Mapping[str, Any], name: str, entry: Mapping[str, A
     outcome = _outcome(document, entry)
     if outcome == "allow":
         return None
-    decision = Decision("deny" if outcome is None else outcome, describe_default(document, name, entry))
+    decision = Decision(outcome or "deny", describe_default(document, name, entry))
     identity = canonical.digest(canonical.encode({DEFAULT: {entry["effects"]: outcome}}))
     gate = BoundGate(
         id=POLICY,
@@ -87,7 +89,7 @@ class Uncovered(NamedTuple):
 
     name: str
     some: bool
-    outcome: str | None
+    outcome: Outcome | None
     sentence: str
 
     def __str__(self) -> str:
@@ -125,10 +127,10 @@ def _is_always_asked(fitting: Fitting, facts: AbilityFacts, named: Collection[st
     return fitting.match is None or fitting.name in named or fitting.match.test_for(facts) is None
 
 
-def _outcome(document: Mapping[str, Any], entry: Mapping[str, Any]) -> str | None:
+def _outcome(document: Mapping[str, Any], entry: Mapping[str, Any]) -> Outcome | None:
     """Return the answer about calls of an ability; ``None``: the workspace had to give one, and gave none."""
     rule = document.get(DEFAULT)
     if rule is None or KINDS[entry["kind"]].needs_policy or entry["effects"] not in rule:
         return "allow"
-    outcome: str | None = rule[entry["effects"]]
+    outcome: Outcome | None = rule[entry["effects"]]
     return "ask" if ASK_BY_DEFAULT in entry["tags"] and outcome in (None, "deny") else outcome

@@ -119,8 +119,8 @@ def _notes(
     yield from (Finding.note(place, message) for place, message in find_missing_programs(sources))
     yield from (Finding.note(place, message) for place, message in note_flows(charter.document, sources))
     for each in find_unguarded(charter.document):
-        source = workspace.abilities.get(each.name)
-        place = source.origin.place("", key=True) if source else charter.document["abilities"][each.name]["place"]
+        declared = workspace.abilities.get(each.name)
+        place = declared.origin.place("", key=True) if declared else charter.document["abilities"][each.name]["place"]
         yield Finding.note(place, f"{each.name}: {each}")
     for gate in find_unmatched(charter.document):
         kind, _, name = gate.partition(" ")
