@@ -72,6 +72,11 @@ class Lab:
         self._settings = {**{name: merged[name] for name in merged if name != "default"}, "default": merged["default"]}
         self.write("deedbook.yaml", json.dumps(self._settings, indent=1))
 
+    def allow_irreversible(self) -> None:
+        """Write a policy that allows calls with irreversible effects, which would ask a person without one."""
+        body = {"kind": "rules", "match": {"effects": ["irreversible"]}, "rules": [], "default": "allow"}
+        self.settings(policies={"irreversible": body})
+
     def role(self, name: str, instructions: str = "Do it.") -> None:
         """Write the instructions of a role."""
         self.write(f"agents/{name}.md", instructions)
