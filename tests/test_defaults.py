@@ -239,6 +239,8 @@ def test_call_lock_doctor_lint_and_explain_say_the_same_sentence(paying, effects
     assert sentence.startswith(f"no policy covers pay, whose effects are {effects}: ")
     assert sentence in place.here("lock", status=0).out
     assert sentence in place.here("doctor").out
+    assert sentence in place.here("policy", "list", status=0).err
+    assert sentence in place.here("abilities", "show", "pay", status=0).out
     assert sentence in place.here("registry", "lint").out
     explained = place.here("explain", "pay", "text=hi", "--json").json
     assert (explained["code"], explained["reason"]) == (code, sentence)
