@@ -1,6 +1,7 @@
 """How the whole suite runs: no timed assertions, samples by default, everything with ``--campaign``."""
 
 import compileall
+import faulthandler
 import gc
 import os
 import signal
@@ -23,6 +24,10 @@ TESTS = ("tests/test_*.py", "plugins/*/tests/**/test_*.py")
 ROOM = 4 << 30
 """Bytes that have to be free there; the tests leave only what belongs to those that failed."""
 
+LIMIT_S, CAMPAIGN_LIMIT_S = 300, 3600
+"""Seconds that one test may take, on a busy machine too; a test with the marker `limit` has its own."""
+STDERR = pytest.StashKey[int]()
+
 settings.register_profile("sample", deadline=None, derandomize=True, print_blob=True, max_examples=25)
 settings.register_profile("campaign", deadline=None, print_blob=True, max_examples=500)
 settings.load_profile("sample")
@@ -31,6 +36,8 @@ settings.load_profile("sample")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this repository's test suite."""
     parser.addoption("--campaign", action="store_true", help="run every case of every law, fault and hostile set")
+    parser.addoption("--pinned-skips", metavar="FILE", help="fail if a test is skipped that FILE does not list")
+    parser.addoption("--guarantees", action="store_true", help="attack the workspace of each page and example, too")
     parser.addoption("--cpu-report", metavar="FILE", help="write the CPU seconds of each test file to FILE")
 
 
@@ -38,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the profile for property tests, and start measuring where a report was asked for."""
     hear_signals()
     config.addinivalue_line("markers", "campaign(keep=0): without --campaign, run only *keep* cases, always the same")
+    config.addinivalue_line("markers", "limit(seconds): the test may take so long")
+    config.stash[STDERR] = os.dup(2)  # pytest captures the descriptor itself while a test runs
     if config.getoption("campaign"):
         settings.load_profile("campaign")
     keep_compiled_code(config)
@@ -46,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     share_fork_server(config)
     if config.getoption("cpu_report"):
         config.pluginmanager.register(CpuReport(Path(config.getoption("cpu_report"))))
+    if config.getoption("pinned_skips") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(PinnedSkips(Path(config.getoption("pinned_skips"))))
 
 
 def keep_compiled_code(config: pytest.Config) -> None:
@@ -162,6 +173,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Print the stacks of all threads and end the process if a test takes too long; xdist then names the test."""
+    marker = item.get_closest_marker("limit")
+    general = CAMPAIGN_LIMIT_S if item.config.getoption("campaign") else LIMIT_S
+    faulthandler.dump_traceback_later(marker.args[0] if marker else general, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_keys_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the tests away from the private keys of the user who runs them."""
@@ -188,6 +211,47 @@ def sample_size(pytestconfig: pytest.Config) -> Callable[[int, int], int]:
 def pytest_xdist_auto_num_workers() -> int:
     """Use one worker more than there are cores: many tests wait for processes, clocks and disks."""
     return (os.cpu_count() or 1) + 1
+
+
+class PinnedSkips:
+    """Lets the run fail if a test is skipped that is not listed: a test that never runs holds nothing.
+
+    A line of the file is ``TEST: REASON``; TEST is without its parameters, and REASON may end in ``*``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        self.path = path
+        self.pinned = [line for line in lines if line and not line.startswith("#")]
+        self.others: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that was skipped."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._note(report.nodeid, report.longrepr[2])
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a module that was skipped."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._note(report.nodeid, report.longrepr[2])
+
+    def _note(self, test: str, reason: str) -> None:
+        line = f"{test.partition('[')[0]}: {reason.removeprefix('Skipped: ')}"
+        if not any(line == pin or (pin.endswith("*") and line.startswith(pin[:-1])) for pin in self.pinned):
+            self.others.add(line)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run that was good otherwise."""
+        if self.others and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name the tests."""
+        if self.others:
+            terminalreporter.section(f"skipped, and not listed in {self.path}", red=True)
+            for line in sorted(self.others):
+                terminalreporter.line(line)
 
 
 class CpuReport:

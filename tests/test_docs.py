@@ -415,7 +415,7 @@ def test_readme_plugin_is_built_installed_and_called_in_an_empty_folder(tmp_path
 
 
 @pytest.mark.parametrize("page", PLAYED, ids=named)
-def test_page_shows_what_its_commands_print(workspace, page):
+def test_page_shows_what_its_commands_print(workspace, page, check_guarantees):
     shell = shell_in(workspace)
     for block in blocks(page):
         name = re.fullmatch(r"# ([a-z]+\.(?:py|yaml))", block.first)
@@ -423,10 +423,11 @@ def test_page_shows_what_its_commands_print(workspace, page):
             (workspace / name[1]).write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             shell.check(block)
+    check_guarantees(shell, named(page))
 
 
 @pytest.mark.parametrize("page", OWN, ids=named)
-def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page):
+def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page, check_guarantees):
     program = NEEDS.get(page)
     if program and not Path(sys.executable).with_name(program).exists():
         pytest.skip(f"{program} is not installed")
@@ -437,13 +438,14 @@ def test_page_shows_what_its_commands_print_in_its_own_workspace(tmp_path, page)
         if place:
             (tmp_path / place[1]).parent.mkdir(parents=True, exist_ok=True)
             rest = block.text.partition("\n")[2]
-            named = rest.startswith("---\n") or block.language == "json" or block.first.startswith("<!--")
-            text = rest if named else block.text
+            whole = rest.startswith("---\n") or block.language == "json" or block.first.startswith("<!--")
+            text = rest if whole else block.text
             (tmp_path / place[1]).write_text(text, encoding="utf-8")
     with shell_in(tmp_path) as shell:
         for block in blocks(page):
             if block.language == "console":
                 shell.check(block)
+        check_guarantees(shell, named(page))
 
 
 @pytest.mark.parametrize("page", [DOCS / "context.md", DOCS / "plans.md"], ids=named)

@@ -17,13 +17,15 @@ from typing import Any
 import attrs
 import pytest
 from commandline import ROOT, SCHEMAS, Place
+from dying import die
 from test_docs import shell_in
 
-from deedbook.contract import Event
+from deedbook.contract import Event, Failed
 from deedbook.format.reader import read
 from deedbook_audit.verify import verify_file
 from deedbook_flow_swe.commands import tasks
 from deedbook_testing.pages import blocks, steps
+from deedbook_tool_sandbox.bubblewrap import Bubblewrap
 
 EXAMPLE = ROOT / "examples/swe"
 TASK = "task-2026-001"
@@ -42,7 +44,17 @@ import os
 os.execv({command!r}, ["deedbook", *sys.argv[1:]])
 """
 
-pytestmark = pytest.mark.skipif(not which("bwrap") and not os.environ.get("CI"), reason="there is no bubblewrap")
+
+def has_bubblewrap() -> bool:
+    """Return whether the sandbox finds bubblewrap: that of the system, or that of the extra `test`."""
+    try:
+        Bubblewrap.find(None)
+    except Failed:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not has_bubblewrap(), reason="there is no bubblewrap")
 
 
 def copy_at_phases(snapshots: str) -> None:
@@ -250,7 +262,7 @@ def go_on(project: Path) -> None:
     child = os.fork()
     if not child:
         try:
-            tasks._tell = lambda _, event: os._exit(9) if event.type == "swe.phase_started" else None
+            tasks._tell = lambda _, event: die() if event.type == "swe.phase_started" else None
             Place(project).here("swe", "run", TASK)
         finally:
             os._exit(0)

@@ -1,6 +1,7 @@
 """The projects in examples/: each is copied and its page's commands are run; its files are as the page shows them."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree, ignore_patterns, which
 
@@ -11,17 +12,20 @@ from commandline import ROOT, SCHEMAS
 from test_docs import shell_in
 
 from deedbook_audit.verify import verify_file
-from deedbook_testing.pages import blocks, steps
+from deedbook_testing.pages import Shell, blocks, steps
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
 PLAYED = [path for path in EXAMPLES if path.name != "swe"]
 """Those that are run here; `test_example_swe` runs the other one."""
+Check = Callable[[Shell, str], None]
 NEEDS = {"fix-a-bug": "node", "mcp-git": "mcp-server-git", "review-diff": "bandit"}
 """Examples that start a program: where it does not stand beside this Python, they are not run."""
 
 
 @pytest.mark.parametrize("example", PLAYED, ids=lambda path: path.name)
-def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
+def test_example_does_what_its_page_shows(
+    example: Path, tmp_path: Path, check_guarantees: Callable[[Shell, str], None]
+):
     program = NEEDS.get(example.name)
     if program and not which(program, path=shell_in(tmp_path).env["PATH"]):
         pytest.skip(f"{program} is not installed")
@@ -39,6 +43,7 @@ def test_example_does_what_its_page_shows(example: Path, tmp_path: Path):
                 packing.unpack(built if built.suffix == ".whl" else packing.wheel(built), site, upgrade=True)
             else:
                 shell.run(command, shown)
+        check_guarantees(shell, f"examples/{example.name}")
     ledgers = list(project.glob(".deedbook/*/**/.events.jsonl"))
     assert len(ledgers) > 1
     assert all(verify_file(path, schemas=SCHEMAS).sound for path in ledgers)

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import workshop
+from dying import die
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,7 +121,7 @@ def dies_at(step, work):
     calls = itertools.count()
 
     def counted(real):
-        return lambda *args, **more: os._exit(9) if next(calls) == step else real(*args, **more)
+        return lambda *args, **more: die() if next(calls) == step else real(*args, **more)
 
     for name in ("mkdir", "open", "rename", "fsync", "write"):
         setattr(os, name, counted(getattr(os, name)))

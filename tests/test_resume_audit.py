@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+from dying import die
 from persons import approving
 from test_resume import REPORT, answered, resume, sessions, suspended
 
@@ -131,7 +132,7 @@ def test_fork_gets_the_outcome_of_a_lost_call_that_was_made_again(lab, tmp_path)
         asked.append(1)
         if not place.exists():
             place.touch()
-            os._exit(9)
+            die()
         return {"seen": True}
 
     lab.tool("look", look, effects="read")

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from dying import die
 from persons import approving
 from test_resume import REPORT, office, refused, resume, sessions, state_of, suspended  # noqa: F401 - a fixture
 
@@ -119,7 +120,7 @@ def with_payment(lab, place, **more):
         with place.open("a") as file:
             file.write("paid\n")
         if place.read_text() == "paid\n":
-            os._exit(9)
+            die()
         return {"paid": "twice"}
 
     lab.tool("pay", pay, effects="write", **more)
@@ -140,7 +141,7 @@ class Reconciling:
     def __call__(self, args, ctx):
         with self.place.open("a") as file:
             file.write("paid\n")
-        os._exit(9)
+        die()
 
     def reconcile(self, args, idempotency_key):
         self.asked.append((args, idempotency_key))
@@ -189,7 +190,7 @@ def test_lost_read_that_made_a_write_is_not_made_again(lab, tmp_path):
         with place.open("a") as file:
             file.write("paid\n")
         ctx.call("note", args)
-        os._exit(9)
+        die()
 
     lab.tool("note", lambda args, ctx: None, effects="write")
     lab.tool("pay", look, effects="read", uses=["note"])

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from dying import die
 from persons import approving
 from test_resume import REPORT, answered, office, refused, resume, sessions, state_of, suspended  # noqa: F401
 from test_resume_results import take_over
@@ -61,7 +62,7 @@ def test_step_of_a_plan_that_dies_half_way_is_unknown_and_needs_a_person(lab, tm
     def pay(args, ctx):
         with place.open("a") as file:
             file.write("paid\n")
-        os._exit(9)
+        die()
 
     approving(lab)
     lab.tool("look", lambda args, ctx: {})
@@ -97,7 +98,7 @@ def test_branch_that_raised_raises_the_same_in_the_resumed_run(lab, tmp_path):
         if args["n"] == 2:
             raise Failed("SHOP_CLOSED", "come back later")
         if args["n"] == 3 and place.read_text().count("3") == 1:
-            os._exit(9)
+            die()
         return {}
 
     def work(args, run):

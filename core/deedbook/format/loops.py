@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, Final, ParamSpec, TypeVar
 
+from deedbook.format.waits import get_result, join
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -104,13 +106,13 @@ def _in_thread(made: Coroutine[Any, Any, T]) -> T:
     thread = threading.Thread(target=copy_context().run, args=(run,), name="deedbook-handler", daemon=True)
     try:
         thread.start()
-        return done.result()
+        return get_result(done)
     except KeyboardInterrupt:
         if thread.ident is not None and not done.done():
-            loop, running = task.result()
+            loop, running = get_result(task)
             with suppress(RuntimeError):  # already closed: the coroutine has ended
                 loop.call_soon_threadsafe(running.cancel)
-            done.exception()
+            join(thread)
         raise
 
 

@@ -1,6 +1,5 @@
 """One program in a process of its own, and the process that forks such programs: the kernel's ends of both."""
 
-import math
 import os
 import select
 import signal
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from deedbook.contract import Failed
+from deedbook.format import waits
 from deedbook.format.errors import recordable
 
 from .supervisor import LENGTH, SWEEP
@@ -167,7 +167,7 @@ class Program:
     def wait_for_end(self, until: float) -> bool:
         """Wait until its supervisor reports that no process is left; return whether it did."""
         while self.status is None and not self.lost and (left := until - time.monotonic()) > 0:
-            if self._supervisor.poll(math.ceil(left * 1000)):
+            if waits.poll(self._supervisor, left):
                 self._listen()
         return self.status is not None
 
@@ -189,7 +189,7 @@ class Program:
 
     def _step(self, seconds: float) -> bool:
         """Wait for an event and handle it; return whether there was one."""
-        events = self._poll.poll(math.ceil(min(seconds, LONGEST) * 1000))
+        events = waits.poll(self._poll, min(seconds, LONGEST))
         for fd, _ in events:
             if fd in self._outputs:
                 self._read(fd)

@@ -39,6 +39,7 @@ from deedbook.format.families import RUN_ENDS
 from deedbook.format.lint import Violation
 from deedbook.format.outcomes import RunOutcomes
 from deedbook.format.schema import Schemas, suggest
+from deedbook.format.waits import get_result
 from deedbook.policy.bound import Caller
 from deedbook.policy.callers import OVER, skill_excess
 from deedbook.policy.subjects import read_decision
@@ -223,7 +224,7 @@ class RunCalls(CallCtx):
             return []
         with ThreadPoolExecutor(min(len(made), _THREADS), "deedbook-branch") as pool:
             begun = [pool.submit(copy_context().run, partial(_perform_branch, *each)) for each in made]
-        results = [each.result() for each in begun]
+            results = [get_result(each) for each in begun]
         problems = [problem for _, problem in results if problem is not None]
         for problem in sorted(problems, key=lambda each: isinstance(each, Exception)):  # a suspension first
             if not (return_failures and isinstance(problem, Failed)):

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from dying import die
 from shop import TASK, Shop, git
 
 from deedbook import Ok
@@ -109,7 +110,7 @@ def test_runner_that_died_while_an_agent_worked_goes_on(processes):
         try:
             with lab.session("run") as session:
                 count = itertools.count(1)
-                session.ledger.subscribe(lambda event: os._exit(9) if _is_third_dispatch(event, count) else None)
+                session.ledger.subscribe(lambda event: die() if _is_third_dispatch(event, count) else None)
                 session.run(json.dumps(TASK), "swe/small")
         finally:
             os._exit(0)

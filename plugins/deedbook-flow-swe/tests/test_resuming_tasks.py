@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+from dying import die
 from shop import FIRST, SECOND, TASK, Shop, build, check, git, outline
 
 from deedbook import Ok
@@ -53,14 +54,14 @@ def shop(lab):
     return made
 
 
-def die(lab, at):
+def run_and_die(lab, at):
     """Run the task in a process that dies after its event number *at*; return the session's id."""
     child = os.fork()
     if not child:
         try:
             with lab.session("run") as session:
                 count = itertools.count(1)
-                session.ledger.subscribe(lambda _: os._exit(9) if next(count) == at else None)
+                session.ledger.subscribe(lambda _: die() if next(count) == at else None)
                 session.run(json.dumps(TASK), FLOW)
         finally:
             os._exit(0)
@@ -73,7 +74,7 @@ def die(lab, at):
 @pytest.mark.parametrize("at", range(2, 240))
 def test_task_whose_process_died_goes_on_where_it_stood(shop, at):
     lab = shop.lab
-    session = die(lab, at)
+    session = run_and_die(lab, at)
     if "agent.reply" in lab.types(session):
         return
     with lab.kernel() as kernel, kernel.resume(session) as again:

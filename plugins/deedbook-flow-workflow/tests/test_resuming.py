@@ -6,6 +6,7 @@ import os
 
 import pytest
 from cycles import write_cycle, write_persona
+from dying import die
 
 from deedbook import ALLOW, Err, Ok, ask
 from deedbook.approvals.keys import KeyRing
@@ -51,14 +52,14 @@ def resume(lab, session, **options):
         return got
 
 
-def die(lab, at):
+def run_and_die(lab, at):
     """Run the cycle in a process that dies after its event number *at*; return the session's id."""
     child = os.fork()
     if not child:
         try:
             with lab.session("run") as session:
                 count = itertools.count(1)
-                session.ledger.subscribe(lambda _: os._exit(9) if next(count) == at else None)
+                session.ledger.subscribe(lambda _: die() if next(count) == at else None)
                 session.run("look", FLOW)
         finally:
             os._exit(0)
@@ -70,7 +71,7 @@ def die(lab, at):
 @pytest.mark.campaign(keep=2)
 @pytest.mark.parametrize("at", range(2, 70))
 def test_cycle_whose_process_died_goes_on_where_it_stood(shop, at):
-    session = die(shop, at)
+    session = run_and_die(shop, at)
     if "agent.reply" in shop.types(session):
         return
     got = resume(shop, session)

@@ -12,6 +12,7 @@ from queue import Empty, Queue
 
 import pytest
 from commandline import Place
+from dying import die
 from persons import approving
 
 from deedbook.call.queue import open_queue
@@ -289,7 +290,7 @@ def test_process_that_dies_after_the_delivery_sends_the_same_message_again(askin
     park(asking, "1")
     child = os.fork()
     if not child:
-        monkeypatch.setattr(Outbox, "move", lambda *_: os._exit(9))
+        monkeypatch.setattr(Outbox, "move", lambda *_: die())
         run_once(asking, {"team": Webhook(chat.url)})
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

@@ -14,7 +14,7 @@ from .form import COMPACT, Form
 from .libraries import engine_name, library
 from .llama import BATCH
 from .memory import MB
-from .receiver import one_thread, receive
+from .receiver import get_result, one_thread, receive
 from .vocabulary import Vocabulary
 
 
@@ -32,7 +32,7 @@ class LlamaCppEngine:
         self.memory = f"{path.stat().st_size / MB:.0f} MB of weights are mapped, nothing is unpacked"
         try:
             with one_thread() as pool:  # an interrupt waits until the engine has started
-                self._server = pool.submit(_start, xllamacpp, _params(xllamacpp, path, context, threads)).result()
+                self._server = get_result(pool.submit(_start, xllamacpp, _params(xllamacpp, path, context, threads)))
         except (AttributeError, RuntimeError, ValueError, TypeError) as problem:
             why = (
                 f"{self.name} cannot load {path}: {problem}; it needs about 500 MB of memory. If it has them, install "

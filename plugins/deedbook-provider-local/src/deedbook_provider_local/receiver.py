@@ -5,12 +5,15 @@ such a step is in a callback, and C code cannot pass on the ``KeyboardInterrupt`
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from queue import SimpleQueue
-from typing import Any, Final
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
 
+T = TypeVar("T")
 _END: Final = object()
+_SLICE_S: Final = 0.2
+"""Seconds after which the main thread looks for signals: one that comes just before a wait does not end it."""
 
 
 class _Sender:
@@ -24,6 +27,12 @@ class _Sender:
         self.pieces.put(piece)
         return self.stopped
 
+    def get(self) -> Any:
+        """Return the next piece."""
+        while True:
+            with suppress(Empty):
+                return self.pieces.get(timeout=_SLICE_S)
+
 
 @contextmanager
 def one_thread() -> Iterator[ThreadPoolExecutor]:
@@ -31,6 +40,13 @@ def one_thread() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(1, "deedbook-local") as pool:
         pool.submit(int).result()  # start the thread: after an interrupt in its start, the pool would not wait for it
         yield pool
+
+
+def get_result(ended: Future[T]) -> T:
+    """Return the result of a call in the other thread, or raise its exception."""
+    while not wait([ended], _SLICE_S).done:
+        pass
+    return ended.result()
 
 
 def receive(produce: Callable[[Callable[[Any], bool]], object], take: Callable[[Any], None]) -> None:
@@ -44,8 +60,8 @@ def receive(produce: Callable[[Callable[[Any], bool]], object], take: Callable[[
         try:
             ended = pool.submit(produce, sender)
             ended.add_done_callback(lambda _: sender.pieces.put(_END))
-            while (piece := sender.pieces.get()) is not _END:
+            while (piece := sender.get()) is not _END:
                 take(piece)
         finally:
             sender.stopped = True
-        ended.result()
+        get_result(ended)

@@ -209,7 +209,8 @@ def _wait_for_signal() -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    stopped.wait()
+    while not stopped.wait(1.0):
+        pass  # a wait without a limit can miss a signal
 
 
 def _report(line: str) -> None:

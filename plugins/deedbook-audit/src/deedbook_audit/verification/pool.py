@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from deedbook.format.waits import SLICE_S
+
 Work: TypeAlias = Callable[..., Callable[[Any], Any]]
 """Called once in a worker with picklable arguments; returns the function that is called for each task."""
 
@@ -59,7 +61,10 @@ def map_ordered(tasks: Iterable[Any], jobs: int, work: Work, *args: Any) -> Iter
 
 def _wait_ready(workers: list[_Worker]) -> list[_Worker]:
     busy = {worker.connection: worker for worker in workers if worker.task is not None}
-    return [busy[each] for each in wait(list(busy)) if isinstance(each, Connection)] if busy else []
+    while busy:
+        if ready := wait(list(busy), SLICE_S):
+            return [busy[each] for each in ready if isinstance(each, Connection)]
+    return []
 
 
 def _receive(worker: _Worker) -> Any:

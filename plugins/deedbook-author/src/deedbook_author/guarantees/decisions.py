@@ -234,13 +234,12 @@ def _no_narrow_client(target: Target) -> str:
 
 
 def _hidden_abilities(target: Target) -> Iterator[tuple[str, JudgedCall]]:
-    """Yield each client with a call of an ability that it is not shown."""
+    """Yield each client with a call of an ability that it is not shown. Its own model needs no `expose`."""
     for name in target.document["clients"]:
         scope = target.base.kernel.client(name, via="python").scope
-        call = next(
-            (call for call in target.calls if scope.names is not None and call.ability not in scope.names), None
-        )
-        if call is not None:
+        shown = (scope.names or frozenset()) | (scope.models or frozenset())
+        call = next((call for call in target.calls if call.ability not in shown), None)
+        if call is not None and scope.names is not None:
             yield name, call
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from shutil import rmtree
@@ -135,18 +136,34 @@ def _no_plugin(target: Target) -> str:
 
 
 def _remove_plugin(target: Target) -> str:
-    """Start without the distribution of each plugin in turn, after a start with it."""
+    """Start without the distribution of each plugin in turn, after a start with it.
+
+    An agent's tools may come from a feature of the same distribution. Without it, the workspace starts and does not
+    know them: the door refuses each call.
+    """
     copy = target.variant()
-    _start(target, copy)
-    owners = {target.catalogue.offers[pair].distribution: pair for pair in _find_used(target)}
-    for owner, pair in sorted(owners.items()):
+    before = _start(target, copy)
+    used = _find_used(target)
+    owners = sorted({target.catalogue.offers[pair].distribution for pair in used})
+    for owner in owners:
+        pairs = [pair for pair in used if target.catalogue.offers[pair].distribution == owner]
         offers = {key: offer for key, offer in target.catalogue.offers.items() if offer.distribution != owner}
         try:
-            _start(target, copy, attrs.evolve(target.catalogue, offers=offers))
+            after = _start(target, copy, attrs.evolve(target.catalogue, offers=offers))
         except DeedbookError:
             continue
-        raise PromiseBroken(f"the workspace starts without {owner}, which offers {pair[0]} {pair[1]}")
-    return f"the start was refused without each of {len(owners)} distributions: {', '.join(sorted(owners))}"
+        kept = sorted(_find_abilities(before, pairs) & after.document["abilities"].keys())
+        others = [pair for pair in pairs if pair[0] != "tool"]
+        expect(
+            not kept and not others,
+            f"the workspace starts without {owner}, which offers {' '.join((others or pairs)[0])}; it has {kept}",
+        )
+    return f"no call was possible without any of {len(owners)} distributions: {', '.join(owners)}"
+
+
+def _find_abilities(charter: Charter, pairs: Sequence[tuple[str, str]]) -> set[str]:
+    """Return the abilities of a charter that one of the plugins performs."""
+    return {name for name, each in charter.document["abilities"].items() if tuple(each["plugin"] or ()) in pairs}
 
 
 def _find_pinned(target: Target) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ import attrs
 from deedbook.approvals.results import sign_as
 from deedbook.contract import Event, Principal
 from deedbook.format.errors import DeedbookError, Err, Result
+from deedbook.format.waits import get_result
 from deedbook.kernel import Kernel
 from deedbook.sessions.session import Session
 from deedbook_flow_swe.definition import PREFIX, Definition
@@ -42,7 +43,7 @@ class PipelineRunner:
     def run(self, tasks: "Sequence[QueuedTask | TaskRow]", jobs: int) -> list[TaskEnding]:
         """Run *tasks*, at most *jobs* at once, and return how each ended, in their order."""
         with ThreadPoolExecutor(max(1, jobs), "deedbook-swe") as pool:
-            return list(pool.map(self._run_one, tasks))
+            return [get_result(each) for each in [pool.submit(self._run_one, task) for task in tasks]]
 
     def go_on(self, row: TaskRow, result: Any = None, *, approver: str | None = None, wait: float = 0.0) -> TaskEnding:
         """Go on with the session of a task; *result* is what an *approver* decides instead of the call that waits."""

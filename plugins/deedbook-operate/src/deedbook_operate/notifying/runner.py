@@ -19,6 +19,7 @@ from tenacity import (
 
 from deedbook.format.errors import DeedbookError
 from deedbook.format.files import Folder
+from deedbook.format.waits import get_result
 
 from .delivery import DeliveryError, Target
 from .outbox import Outbox
@@ -51,7 +52,7 @@ class Runner:
             boxes = {name: held.enter_context(Outbox.open(self.state, name, self.name)) for name in self.targets}
             told = {name: pool.submit(self._serve, name, box, once=once) for name, box in boxes.items()}
             try:
-                return {name: each.result() for name, each in told.items()}
+                return {name: get_result(each) for name, each in told.items()}
             finally:
                 self.stopped.set()
 
