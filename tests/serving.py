@@ -104,6 +104,7 @@ HINTS = """
 """
 SETTINGS = """\
     schema_version: v1
+    default: {write: allow}
     agents:
       desk: {expose: {abilities: [echo, guarded]}}
     seal: [tool.result/result]

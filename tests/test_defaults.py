@@ -14,8 +14,8 @@ from deedbook.contract import ALLOW, GateSpec, Principal
 from deedbook.format import canonical
 from deedbook.format.files import Folder
 from deedbook.policy.bound import EVERYTHING, Caller
-from deedbook.policy.charter import Charter
-from deedbook.policy.defaults import DEFAULT, describe_default
+from deedbook.policy.charter import DEFAULT, Charter
+from deedbook.policy.defaults import describe_default
 from deedbook.policy.judge import DecisionContext, Verdict, judge
 from deedbook_author.policy_coverage import find_unguarded
 

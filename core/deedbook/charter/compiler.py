@@ -12,8 +12,8 @@ from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue, known_owners
 from deedbook.policy.callers import LOCAL
-from deedbook.policy.charter import FORMAT, Charter
-from deedbook.policy.defaults import DEFAULT, default_settings
+from deedbook.policy.charter import DEFAULT, FORMAT, Charter
+from deedbook.policy.defaults import default_settings
 from deedbook.policy.fitting import judges_calls
 from deedbook.policy.match import DYNAMIC, Match
 from deedbook.workspace.declarations import ClientSource, HookSource, PolicySource, Profile, Workspace

@@ -22,7 +22,6 @@ from deedbook.plugins.plugins import Catalogue, find_implementation
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import DURABLE, RUN_REFERENCE_DIGEST, AbilityTable, BoundAbility, Scope, event_names
 from deedbook.policy.charter import Charter, identity, is_asynchronous
-from deedbook.policy.defaults import default_answer
 from deedbook.policy.fitting import Fitting, facts_of, fittings, judges_calls, rule_tags, tags_of
 from deedbook.policy.gates import BoundGate, in_order
 from deedbook.policy.kinds import KINDS
@@ -33,6 +32,7 @@ from .linker import Linker, LoadedPlugin
 
 if TYPE_CHECKING:
     from deedbook.plugins.call_files import CallFiles
+    from deedbook.policy.defaults import DefaultAnswer
     from deedbook.policy.path_mapping import ServerPaths
 
     from .zones import Outside
@@ -287,8 +287,16 @@ class JudgingBinder:
             mask=masker_of(self.host),
             files=entry.get("files"),
             call_files=call_files,
-            default=default_answer(self.document, name, entry),
+            default=self._default(name, entry),
         )
+
+    def _default(self, name: str, entry: Mapping[str, Any]) -> "DefaultAnswer | None":
+        """Return what answers for calls that no policy covers; only abilities with effects need it."""
+        if entry["effects"] not in DURABLE:
+            return None
+        from deedbook.policy.defaults import default_answer
+
+        return default_answer(self.document, name, entry)
 
     def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":
         """Return the test of zones for an ability of a kind that has them; ``None`` for any other."""

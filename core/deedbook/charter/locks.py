@@ -13,8 +13,7 @@ import attrs
 from deedbook.format.errors import BindingError, DeedbookError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import FORMAT, Charter, script_files
-from deedbook.policy.defaults import DEFAULT
+from deedbook.policy.charter import DEFAULT, FORMAT, Charter, script_files
 from deedbook.workspace import inventory
 
 from .difference import Difference

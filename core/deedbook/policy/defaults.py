@@ -10,13 +10,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from deedbook.contract import Decision
 from deedbook.format import canonical
 
+from .charter import DEFAULT
 from .fitting import Fitting, facts_of
 from .gates import ASK_BY_DEFAULT, BoundGate
 from .kinds import KINDS
 from .match import AbilityFacts
 
-DEFAULT: Final = "default"
-"""The member of a charter, and the key of ``deedbook.yaml``."""
 POLICY: Final = "deedbook:default"
 """The name under which the answer is recorded beside the policies; no policy can have it."""
 PLACE: Final = ".system/deedbook.yaml"
