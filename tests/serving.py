@@ -104,7 +104,6 @@ HINTS = """
 """
 SETTINGS = """\
     schema_version: v1
-    default: {write: allow}
     agents:
       desk: {expose: {abilities: [echo, guarded]}}
     seal: [tool.result/result]
@@ -120,6 +119,7 @@ SETTINGS = """\
       preflight: {event_type: PreAbilityCreate, handler: {hook: preflight}}
       narrows: {event_type: PostToolUse, handler: {hook: narrows}}
       hints: {event_type: PromptSubmit, handler: {hook: hints}}
+    default: {write: allow}
 """
 
 
