@@ -14,8 +14,9 @@ import pytest
 from commandline import SECONDS, until
 from persons import approving, perform_once
 
-from deedbook import Err, Ok, allow, ask, deny, transform
+from deedbook import Approval, Err, Ok, allow, ask, deny, transform
 from deedbook.call.approval_wait import ApprovalWait
+from deedbook.call.handlers import Outcome
 from deedbook.call.queue import open_queue
 from deedbook.contract import Principal
 from deedbook.format.errors import DeedbookError
@@ -302,9 +303,15 @@ def filed(lab):
         return []
 
 
-def soon(lab, **options):
-    """Answer the next request that is filed, from another thread."""
-    thread = threading.Thread(target=lambda: answered(lab, until(lambda: filed(lab))[-1], **options))
+def soon(lab, before=lambda: None, **options):
+    """Answer the next request that is filed, from another thread, after *before* was called there."""
+
+    def run():
+        identity = until(lambda: filed(lab))[-1]
+        before()
+        answered(lab, identity, **options)
+
+    thread = threading.Thread(target=run)
     thread.start()
     return thread
 
@@ -331,6 +338,27 @@ def test_call_that_waits_goes_on_with_the_answer(office, ran, way):
     assert [event.type for event in own(office) if event.type.startswith("approval.")] == [
         "approval.requested", "approval.answered", "approval.used",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_effect_of_the_caller_gets_the_values_that_the_person_saw(office, way):
+    """The caller performs the effect with the ticket; what it changed of its own values meanwhile is not used."""
+    given = {"to": "bob", "lines": [{"amount": 1}]}
+
+    def change():
+        given["lines"][0]["amount"] = 1_000_000
+        given["to"] = "mallory"
+
+    with office.session(wait=SECONDS) as session:
+        thread = soon(office, change)
+        opened = session.before("pay", given) if way == "sync" else asyncio.run(session.abefore("pay", given))
+        thread.join()
+        ticket = opened.value
+        assert ticket.args == {"to": "bob", "lines": [{"amount": 1}]}
+        ticket.args["lines"][0]["amount"] = 2
+        session.after(ticket, Outcome("result", {}))
+    asked, ran = office.payload("approval.requested"), office.payload("tool.call")
+    assert asked["args"] == ran["args"] == {"to": "bob", "lines": [{"amount": 1}]}
 
 
 def test_call_that_waits_is_denied_by_a_refusal(office, ran):
@@ -535,3 +563,19 @@ def test_several_who_answer_at_once_end_in_one_answer(office):
         thread.join()
     assert sorted(codes) == ["APPROVAL_ANSWERED"] * 7 + ["first"]
     assert sum(event.type == "approval.answered" for event in own(office)) == 1
+
+
+def test_handler_sees_who_approved_its_own_call_and_no_other(lab):
+    seen = {}
+
+    def pay(args, ctx):
+        seen["pay"] = ctx.approval
+        return ctx.call("look", {})
+
+    lab.tool("pay", pay, tags=["approval-gate"], uses=["look"])
+    lab.tool("look", lambda args, ctx: seen.setdefault("look", ctx.approval))
+    approving(lab)
+    identity = park(lab)
+    answered(lab, identity)
+    assert isinstance(perform(lab, identity), Ok)
+    assert seen == {"pay": Approval(id=identity, approver="ada"), "look": None}

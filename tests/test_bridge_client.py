@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from deedbook.format.copies import mark_copy
+from deedbook.format.files import Folder
 from deedbook_serve.bridging import client
 
 HOOK = [sys.executable, "-I", "-S", client.__file__]
@@ -175,3 +177,22 @@ def test_the_client_imports_nothing_but_what_a_socket_needs():
 exec(open({client.__file__!r}).read(), {{}}); print(*set(sys.modules) - before)"""
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert set(ran.stdout.split()) <= {"_socket"}
+
+
+def test_state_folder_that_is_searched_is_not_one_that_others_may_write(tmp_path):
+    (tmp_path / ".deedbook").mkdir()
+    (tmp_path / ".deedbook").chmod(0o777)
+    status, out, err = hook("claude-code", "PreToolUse", cwd=tmp_path)
+    assert (status, out) == (2, "")
+    assert "can be written by other users" in err
+
+
+def test_search_for_the_state_folder_stops_at_a_copy_that_deedbook_made(tmp_path):
+    (tmp_path / "tasks/t1/worktree/src").mkdir(parents=True)
+    with Folder.at(tmp_path) as root:
+        mark_copy(root, "tasks/t1/worktree")
+    with answering(tmp_path / ".deedbook", ANSWER):
+        status, out, err = hook("claude-code", "PreToolUse", cwd=tmp_path / "tasks/t1/worktree/src")
+        assert (status, out) == (2, "")
+        assert "tasks/t1/worktree is a copy of a repository" in err
+        assert hook("claude-code", "PreToolUse", cwd=tmp_path / "tasks/t1")[0] == 0

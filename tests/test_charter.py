@@ -686,12 +686,13 @@ def test_plugin_is_shown_what_yaml_declares_and_nothing_else(shop):
     seen = []
     shop.offer("tool", "picky", checking(lambda said: seen.append(said) or ()))
     shop.ability("other", "effects: irreversible\n")
-    shop.ability("a", "uses: [oth*]\nwith: {size: 9}\nschema_in: {maxProperties: 1}\n", handler="tool: picky")
+    text = "uses: [oth*]\nwith: {size: 9}\nschema_in: {maxProperties: 1}\ntags: [paid]\n"
+    shop.ability("a", text, handler="tool: picky")
     shop.compile()
     (said,) = seen
     assert said == AbilityDeclaration(
         id="a", settings={"size": 9}, effects=None, schema_in={"maxProperties": 1}, schema_out=None,
-        uses={"other": "irreversible"},
+        uses={"other": "irreversible"}, tags=frozenset({"paid"}),
     )  # fmt: skip
 
 

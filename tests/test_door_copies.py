@@ -1,10 +1,13 @@
 """What ran is what the line commits to: nobody can change it through an object that others hold, too."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from deedbook import Ok, allow, transform
+from deedbook.call.handlers import Outcome
+from deedbook.contract.features import FeatureSpec, featureimpl
 
 SECRET = "s3cr3t-t0ken-value"
 
@@ -114,6 +117,68 @@ def test_gate_that_changes_its_facts_changes_no_record_and_no_other_gates_facts(
         session.call("act", {})
     assert seen == [{}, {}, {"act": 1}, {"act": 1}]
     assert [event.payload["facts"]["session.calls"] for event in lab.all("policy.check")] == [{}, {"act": 1}]
+
+
+def test_feature_that_changes_the_arguments_that_it_sees_changes_no_call(lab, ran):
+    lab.offer("feature", "spoil", Spoil)
+    lab.policy("reads", lambda call: allow(), reads=["spoil.level"])
+    with lab.session() as session:
+        assert session.call("keep", {"list": [1]}).value == {"list": [1, "handler"]}
+    assert ran == [{"list": [1]}] == [lab.payload("tool.call")["args"]]
+
+
+class Spoil:
+    """A feature that changes what it is asked about."""
+
+    spec = FeatureSpec(facts={"spoil.level": {"type": "object"}})
+
+    @featureimpl
+    def session_facts(self):
+        return {"spoil.level": lambda caller: {}}
+
+    @featureimpl
+    def before_intents(self):
+        return lambda allowed: allowed.call.args["list"].append("feature")
+
+
+class Name(str):
+    """A name that compares and shows itself as another one."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return other == "keep"
+
+    def __hash__(self):
+        return hash("keep")
+
+    def __str__(self):
+        return "keep"
+
+
+@pytest.mark.parametrize("way", ["call", "acall", "before", "abefore"])
+def test_name_of_an_ability_is_its_text_whatever_its_class_answers(lab, ran, way):
+    with lab.session() as session:
+        made = getattr(session, way)(Name("other"), {"list": [1]})
+        result = asyncio.run(made) if way.startswith("a") else made
+    assert result.error.code == lab.payload("tool.denied")["code"] == "TOOL_NOT_FOUND"
+    assert "no ability 'other' is declared" in lab.payload("tool.denied")["reason"]
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Name("x"), [Name("x")], {Name("x"): 1}, {1: 1, "1": 2}, type("N", (int,), {})(5), type("D", (dict,), {})()],
+)
+def test_value_of_a_subclass_is_refused_as_an_argument_and_as_a_result(lab, ran, value):
+    lab.tool("give", lambda args, ctx: {"value": value})
+    with lab.session() as session:
+        assert session.call("keep", {"list": [value]}).error.code == "INTAKE_REFUSED"
+        assert session.call("give", {}).error.code == "INTAKE_REFUSED"
+        ticket = session.before("give", {}).value
+        assert session.after(ticket, Outcome("result", value)).error.code == "INTAKE_REFUSED"
+    assert [event.payload["outcome"] for event in lab.all("tool.error")] == ["failed", "failed"]
+    assert ran == []
 
 
 # --- sealed and secret ----------------------------------------------------------------------------------------------

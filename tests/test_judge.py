@@ -34,6 +34,7 @@ from deedbook.policy import judge as module
 from deedbook.policy.bound import Scope
 from deedbook.policy.gates import RANK
 from deedbook.policy.judge import MAX_NESTING, DecisionContext, Verdict, judge, make_call
+from deedbook.policy.limits import compile_limits
 
 TEXT = foreign(
     {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}, "additionalProperties": False},
@@ -241,6 +242,33 @@ def test_judge_validates_again_what_rewriters_leave_and_asks_no_guard_about_what
     verdict = decide(ability, {"text": "a"})
     assert (verdict.code, verdict.subject) == ("SCHEMA_VIOLATION", "transform")
     assert (verdict.original, verdict.raw) == (b'{"text":"a"}', b'{"text":1}')
+
+
+LIMITED = compile_limits("src", {"abilities": None, "forbidden": (), "reads": None, "writes": ("src/*",)})
+
+
+@pytest.mark.parametrize(
+    ("who", "more", "why"),
+    [
+        ({"scope": Scope("skill greet", None, commands={"echo": {"/text": ("git *",)}})}, {}, "skill greet: /text"),
+        (
+            {"limits": (LIMITED,)},
+            {"files": "write", "paths": ("/text",), "durable": True},
+            "the limits of branch 'src'",
+        ),
+        ({}, {"scope_violation": lambda who, args: "a stranger" if "etc" in args["text"] else None}, "a stranger"),
+    ],
+    ids=["commands", "limits", "owner"],
+)
+def test_judge_checks_the_scope_of_rewritten_arguments_and_asks_no_guard(who: Any, more: Any, why: str) -> None:
+    """A hook cannot lead a call out of the scope that the given arguments were in."""
+    inside, outside = ("src/a", "etc/b") if "limits" in who else ("git log", "cat etc")
+    assert decide(bound(**more), {"text": inside}, caller=caller(**who)).outcome == "allow"
+    ability = bound(rewriters=(rewriter(ask=transform({"text": outside})),), guards=(gate(ask=never_asked),), **more)
+    verdict = decide(ability, {"text": inside}, caller=caller(**who))
+    assert (verdict.outcome, verdict.code) == ("deny", "TOOL_NOT_ALLOWED")
+    assert why in verdict.reason
+    assert verdict.hooks == []
 
 
 def test_judge_lets_a_later_rewriter_mend_what_an_earlier_one_left() -> None:

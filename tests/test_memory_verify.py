@@ -95,6 +95,8 @@ def grounded(tmp_path_factory):
         (clock,) = (line for line in lines if line.event_type == "tool.result")
         grounds = {"session": session.id, "seq": clock.seq, "hash": clock.envelope_hash, "pointer": "/hour"}
         fine(propose(session, "hour", 7, "world_state", provenance={"kind": "tool_verified", **grounds}))
+        fine(propose(session, "mood", "good"))
+        fine(session.call("memory/retract", {"zone": "observation", "key": "mood", "reason": "no longer so"}))
         propose(session, "limit", 100, "world_state", provenance={"kind": "human_approved"})
     identity = lab.payload("approval.requested", session)["approval"]
     answer(lab.path, identity, approve=True, catalogue=lab.catalogue())
@@ -133,6 +135,7 @@ def test_what_honest_sessions_say_is_what_memory_rests_on(grounded):
         (b'"event_type":"user.message"', b'"event_type":"agent.reply"', "event 2 with the hash that it rests on"),
         (b'"result":{"hour":7}', b'"result":{"hour":8}', "with the hash that it rests on"),
         (b'"key":"hour"', b'"key":"year"', "the key of its call, found another"),
+        (b'"reason":"no longer so"', b'"reason":"it was bad"', "the reason of its call, found another"),
         (b'"value":"Oslo"', b'"value":"Rome"', "the value of its call, found another"),
         (b'"persona":"p-1"', b'"persona":"p-2"', "persona p-1, found a session of p-2"),
         (b'"event_type":"memory.call"', b'"event_type":"tool.call"', "that it names, found tool.call"),
@@ -143,6 +146,14 @@ def test_what_honest_sessions_say_is_what_memory_rests_on(grounded):
 def test_session_that_was_written_anew_is_named(grounded, tmp_path, old, new, why):
     found = gaps(forged(grounded, tmp_path, lambda line: line.replace(old, new)))
     assert any(why in each for each in found), found
+
+
+def test_retraction_of_a_call_that_nobody_made_is_named(grounded, tmp_path):
+    """The session has no call that changes the memory there."""
+    old = b'"ability":"memory/retract"'
+    state = forged(grounded, tmp_path, lambda line: line.replace(b"memory.call", b"tool.call") if old in line else line)
+    found = gaps(state)
+    assert any("retraction of observation/mood" in each and "found tool.call" in each for each in found), found
 
 
 def test_verify_says_on_what_memory_does_not_rest(grounded, tmp_path):

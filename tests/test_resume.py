@@ -378,3 +378,25 @@ def test_approval_that_expired_before_the_resume_is_not_used(office, did):
 def sessions(lab):
     with Folder.at(lab.state) as state:
         return [each.id for each in list_sessions(state)]
+
+
+def test_flow_that_goes_on_still_sees_who_approved_it(lab, did):
+    """The inner flow is approved, waits for a second person inside, and is called again when that one has answered."""
+    seen = []
+
+    def inner(args, run):
+        seen.append(run.approval)
+        run.call("pay", {"sum": 2})
+        return "paid"
+
+    office_of(lab, did)
+    lab.flow("inner", inner, gives={"type": "string"}, tags=["approval-gate"], effects="none", uses=["pay"])
+    lab.flow("work", lambda args, run: run.call("inner", {}))
+    lab.skill("clerk", allows="pay look inner", triggers="hello")
+    session = suspended(lab)
+    answered(lab, session)
+    assert resume(lab, session).error.code == "NEEDS_HUMAN"
+    answered(lab, session)
+    assert isinstance(resume(lab, session), Ok)
+    first = lab.all("approval.requested", session)[0].payload["approval"]
+    assert [(each.id, each.approver) for each in seen] == [(first, "ada")] * 2

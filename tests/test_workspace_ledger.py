@@ -1,10 +1,12 @@
 """The workspace's ledger: begun once, written by many, one chain; what others leave is checked or set aside."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -223,14 +225,24 @@ def test_ledger_that_was_cut_is_refused(tmp_path):
         assert code(caught) == "LEDGER_UNSOUND"
 
 
+def chain_elsewhere(raw: bytes) -> bytes:
+    """Return a line that is sound in itself, with its hash, and follows another line than the one before it."""
+    head, _, rest = re.sub(
+        rb'"prev_envelope_hash":"[0-9a-f]{64}"', b'"prev_envelope_hash":"%b"' % (b"5" * 64), raw
+    ).partition(b',"envelope_hash":"')
+    return head + b',"envelope_hash":"' + sha256(head).hexdigest().encode() + rest[64:]
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda raw: raw.replace(b'"text":"theirs"', b'"text":"thairs"'),
         lambda raw: raw.replace(b'"seq":1', b'"seq":2'),
         lambda raw: raw + raw,
+        chain_elsewhere,
+        lambda raw: raw + chain_elsewhere(raw.replace(b'"seq":1', b'"seq":2')),
     ],
-    ids=["payload", "header", "twice"],
+    ids=["payload", "header", "twice", "another line before it", "another line before the second"],
 )
 def test_lines_of_another_writer_that_do_not_fit_the_chain_are_refused(tmp_path, change):
     with closing(shared(tmp_path)) as ledger:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .contract import (
         ALLOW,
         AbilityDeclaration,
+        Approval,
         Branch,
         Call,
         Ctx,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALLOW",
     "AbilityDeclaration",
+    "Approval",
     "Branch",
     "Call",
     "Ctx",

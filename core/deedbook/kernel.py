@@ -57,6 +57,7 @@ from .sessions.session import Session
 from .workspace import inventory
 from .workspace.site import Site, find_state
 from .workspace.sources import SYSTEM, find_workspace
+from .workspace.trust import check_search_path, hold_sources, open_sources, open_state
 
 if TYPE_CHECKING:
     from .call.pending_calls import OpenAnswer, PendingCalls
@@ -388,20 +389,21 @@ def _reopen(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
     """Open a workspace as the last start left it; ``None`` if its sources must be read."""
     if profile == "":  # no profile has that name; the store uses it for the workspace's own
         return None
-    with Folder.at(root) as folder:
+    with open_sources(root) as folder:
         place = find_state(folder, root)
         if place is None:
             return None
         _refuse_locked(place)
         if not (place / "charters").is_dir():
             return None
-        with Folder.at(place) as state:
+        with open_state(root, place) as state:
             key = cache_key(root, place)
             store = Store(state, key)
             start = store.start(profile or "")
             charter = find_unchanged(store, start, folder, catalogue, kernel=VERSION) if start else None
     if start is None or charter is None:
         return None
+    check_search_path(root)
     site = Site.from_charter(charter.document, root, place)
     values = site.secret_values()
     if not all(values.get(name) for name in start.secrets):
@@ -411,7 +413,7 @@ def _reopen(root: Path, profile: str | None, catalogue: Catalogue, held: ExitSta
 
 def _open_from_sources(root: Path, profile: str | None, catalogue: Catalogue, held: ExitStack) -> Kernel:
     """Read a workspace, and open it."""
-    with Folder.at(root) as folder:
+    with open_sources(root) as folder:
         place = find_state(folder, root)
         start = _last_start(root, place, profile) if place else None
         folders = start.folders if start else (SYSTEM,)
@@ -436,7 +438,7 @@ def _open_from_sources(root: Path, profile: str | None, catalogue: Catalogue, he
 
 
 def _last_start(root: Path, place: Path, profile: str | None) -> StartRecord | None:
-    with suppress(FileNotFoundError, DeedbookError), Folder.at(place) as state:
+    with suppress(FileNotFoundError, DeedbookError), open_state(root, place) as state:
         return Store(state, cache_key(root, place)).start(profile or "")
     return None
 
@@ -454,23 +456,23 @@ def _assemble(
 
     A charter is stored once all its plugins are constructed: a key in place of a secret's name leaves no copy.
     """
-    state = held.enter_context(_state_folder(site.state))
-    root = held.enter_context(Folder.at(site.root))
+    state = held.enter_context(_state_folder(site))
+    root, sources = held.enter_context(Folder.at(site.root)), held.enter_context(hold_sources(site.root))
     sealer = site.sealer()
     ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
     held.callback(ledger.close)
     store = Store(state, key)
-    charter = choose(store, root)
+    charter = choose(store, sources)
     schemas = Schemas.load(data_folder("schemas"))
     secrets = site.secret_values()
     programs = WorkersOnDemand(private=any(secrets.values()))
     held.callback(programs.close)
     host = build_host(root, site, secrets, schemas, programs, charter, catalogue)
     held.callback(host.close)
-    persona = partial(_persona, root, catalogue)
+    persona = partial(_persona, sources, catalogue)
     bindings = bind(charter, catalogue, host, schemas, persona=persona, lazily=lazily, root=site.root)
     begun = ledger.size  # a new ledger names no charter yet, even if the state folder has one
-    opened = enforce(charter, store, None if lazily else root, lambda opened: _record_charter(ledger, opened))
+    opened = enforce(charter, store, None if lazily else sources, lambda opened: _record_charter(ledger, opened))
     if begun == ledger.size == 1:
         _record_charter(ledger, opened)
     warm = lazily or opened.previous == charter.digest
@@ -500,13 +502,16 @@ def build_host(
     )
 
 
-def _state_folder(place: Path) -> Folder:
-    """Open the state folder, created if missing; raises `SourceError` (``STATE_REFUSED``) if it cannot be written."""
-    _refuse_locked(place)
+def _state_folder(site: Site) -> Folder:
+    """Open the state folder, created if missing.
+
+    Raises `SourceError`: ``STATE_REFUSED`` if it cannot be written, ``WORKSPACE_UNTRUSTED`` if others may write it.
+    """
+    _refuse_locked(site.state)
     try:
-        return Folder.at(place, create=True)
+        return open_state(site.root, site.state, create=True)
     except OSError as problem:
-        raise _state_refused(place, problem.strerror or str(problem)) from None
+        raise _state_refused(site.state, problem.strerror or str(problem)) from None
 
 
 def _refuse_locked(place: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from deedbook.contract import Failed, Json, Object, Principal, Skill
+from deedbook.contract import Approval, Failed, Json, Object, Principal, Skill
 from deedbook.format import canonical
 from deedbook.format.errors import DeedbookError, Err, Result
 from deedbook.format.events import Entry, label
@@ -136,6 +136,11 @@ class CallCtx:
     def idempotency_key(self) -> str:
         """A name for this one call."""
         return self._ticket.idempotency_key
+
+    @property
+    def approval(self) -> Approval | None:
+        """The answer of the person who approved the call, if one was asked."""
+        return self._ticket.approval
 
     def remaining(self) -> float:
         """Return the seconds left; zero when cancelled."""

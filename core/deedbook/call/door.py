@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
-from deedbook.contract import ALLOW, Call, Decision, Json, Object
+from deedbook.contract import ALLOW, Approval, Call, Decision, Json, Object
 from deedbook.contract.features import AllowedCall, CallPrevented, FactsChanged
 from deedbook.format import canonical
 from deedbook.format.errors import (
@@ -36,7 +36,7 @@ from deedbook.format.errors import (
     Result,
     fault,
     recordable,
-    require_type,
+    require_text,
 )
 from deedbook.format.events import Entry
 from deedbook.format.reader import read
@@ -72,6 +72,7 @@ class IntentDraft:
     """An intent before it is recorded: its *span* and time, the arguments as *given*, and *settlements*.
 
     *settlements* are functions of features to call with the outcome, *held* what features hold until it is recorded.
+    *approval* is the answer of the person who approved the call, if one was asked.
     """
 
     span: str
@@ -79,6 +80,7 @@ class IntentDraft:
     given: bytes
     settlements: tuple[Callable[[Outcome | None], None], ...] = ()
     held: ExitStack | None = None
+    approval: Approval | None = None
 
     def release(self) -> None:
         """Tell the features that the call did not begin."""
@@ -173,6 +175,7 @@ class Door:
 
     def before(self, caller: Caller, ability: str, args: Json, cause: str) -> Result[Ticket]:
         """Decide and record the intent; with a ticket the effect may begin, and `after` must follow."""
+        ability = require_text(ability, "ability")
         try:
             opened = self._begin(caller, ability, args, cause)
             return opened if isinstance(opened, Ok | Err) else self.approval_wait.wait(opened)
@@ -184,7 +187,6 @@ class Door:
             raise
 
     def _begin(self, caller: Caller, ability: str, args: Json, cause: str) -> "OpenResult":
-        require_type(ability, (str,), "ability")
         try:
             return self._decide(caller, ability, args, cause)
         except (IntakeError, BindingError) as problem:
@@ -199,7 +201,7 @@ class Door:
         """
         from deedbook.format.loops import off_loop
 
-        require_type(ability, (str,), "ability")
+        ability = require_text(ability, "ability")
         declared = self.bindings.entry_of(ability)
         opened: list[Any] = []
         try:
@@ -325,6 +327,7 @@ class Door:
             return Ok(self._defer(verdict, bound, caller, cause, entries, draft))
         if grant and not self._use(grant, verdict, context.now, draft):
             return self._deny(verdict, caller, bound.id, cause, entries, context.now)
+        draft.approval = grant.approval if grant else None
         return Ok(self._open(verdict, bound, caller, cause, entries, draft))
 
     def _deny(self, verdict: Verdict, caller: Caller, ability: str, cause: str, entries: list[Entry], now: str) -> Err:
@@ -341,7 +344,7 @@ class Door:
         draft = IntentDraft(self.ledger.span(), context.now, given, (), held)
         if not self._parts.before_intents:
             return draft
-        call = make_call(self.bindings, caller, bound, verdict.args, verdict.raw, context)
+        call = make_call(self.bindings, caller, bound, canonical.decode(verdict.raw), verdict.raw, context)
         answers = {gate.id: decision.outcome for gate, decision in verdict.policies}
         allowed = AllowedCall(call=call, caller=caller, span=draft.span, answers=answers)
         try:
@@ -399,7 +402,7 @@ class Door:
         entries.append(self.recorder.intent(bound, verdict, caller, span, cause))
         args = bound.handler_args(verdict.args, draft.given)
         ticket = Ticket(bound, caller, args, verdict.raw, span, self.ledger.session_id, inf)
-        ticket.settlements = draft.settlements
+        ticket.settlements, ticket.approval = draft.settlements, draft.approval
         if verdict.hooks or verdict.rewrites:
             ticket.signals = verdict.signals
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import attrs
 
-from deedbook.contract import Failed, Json, Object
+from deedbook.contract import Approval, Failed, Json, Object
 from deedbook.format.canonical import admit, decode
 from deedbook.format.errors import DeedbookError, DomainError, Ok, describe, describe_crash, fault
 from deedbook.policy.bound import DURABLE, BoundAbility, Caller
@@ -35,7 +35,8 @@ class Ticket:
     *args* is the handler's private copy of the recorded arguments (*raw*: their bytes); *deadline* is on the door's
     clock, in seconds; *outcome* is the span of its outcome, and *end* how it ended (`Outcome`). *signals* are those of
     hooks. *asked* is the reason why a person must decide, if the agent asks the person. *settlements* are functions of
-    features to call with the outcome. *limit* ends a coroutine at the *deadline*.
+    features to call with the outcome. *limit* ends a coroutine at the *deadline*. *approval* is the answer of the
+    person who approved the call, if one was asked.
     """
 
     bound: BoundAbility
@@ -52,6 +53,7 @@ class Ticket:
     asked: str = ""
     settlements: "tuple[Callable[[Outcome | None], None], ...]" = ()
     limit: "Timeout | None" = None
+    approval: Approval | None = None
 
     def extend(self, seconds: float) -> None:
         """Let the call, which is under way, end *seconds* later."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import attrs
 
-from deedbook.contract import Object, Principal
+from deedbook.contract import Approval, Object, Principal
 from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, DeedbookError, DomainError, LedgerError, fault, recordable
 from deedbook.format.events import Entry, label, new_id, timestamp
@@ -92,6 +92,11 @@ class Grant(NamedTuple):
     queue: ApprovalQueue
     approved: ApprovedCall
     record: Object
+
+    @property
+    def approval(self) -> Approval:
+        """The answer, as the handler of the call sees it."""
+        return read_approval(self.record)
 
 
 class ExistingRequest(NamedTuple):
@@ -401,6 +406,11 @@ def charter_changed_error(identity: str) -> Any:
     """Return the error that the charter of the request *identity* is no longer in force."""
     why = f"another charter is in force than when request {identity} was made; make the call again"
     return fault("APPROVAL_CHARTER_CHANGED", why)
+
+
+def read_approval(recorded: Object) -> Approval:
+    """Return the answer that *recorded*, a payload of ``approval.granted``, describes."""
+    return Approval(id=str(recorded["approval"]), approver=str(recorded["approver"]))
 
 
 def principal_of(recorded: Object) -> Principal:

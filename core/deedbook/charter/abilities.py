@@ -101,6 +101,7 @@ class AbilityCompiler:
             schema_in=deepcopy(source.schema_in),
             schema_out={} if source.schema_out is True else deepcopy(source.schema_out),
             uses=uses,
+            tags=source.tags,
         )
         with self._linker.collect_crashes(f"{linked.offer} fails while it checks an ability", source.place):
             for pointer, message in linked.spec.check(declaration):

@@ -19,6 +19,7 @@ from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Persona, no_persona
 from deedbook.policy.charter import Charter, is_asynchronous, is_isolated
 from deedbook.policy.fitting import Fitting
+from deedbook.workspace.trust import check_programs
 
 from .judging import JudgingBinder
 from .linker import Linker
@@ -73,6 +74,8 @@ class Binder(JudgingBinder):
         """Construct the handler of an ability with a host of its own, which knows the limits of its calls."""
         from deedbook.plugins.call_files import CallFiles
 
+        if self.root is not None:
+            check_programs(entry["settings"], self.root)
         calls, host = CallFiles(entry.get("files")), self.host
         if isinstance(host, WorkspaceHost):
             host = host.for_handler(calls)

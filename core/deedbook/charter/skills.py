@@ -20,6 +20,7 @@ from deedbook.plugins.packs import recorded_files
 from deedbook.workspace.declarations import LoaderSource, PackSource, SkillSource, Workspace
 from deedbook.workspace.documents import Document, parse_front_matter
 from deedbook.workspace.sources import MAX_SKILL, read
+from deedbook.workspace.trust import open_sources
 
 from .grants import resolve_grants
 from .linker import Linker, LoadedPlugin, declaration_place
@@ -38,7 +39,7 @@ def read_front_matter(source: str, workspace: Workspace) -> Document | None:
     path = source.removeprefix(f"{pack.label}: ") if pack else source
     if not path.endswith("/SKILL.md"):
         return None
-    with Folder.at(workspace.root) as root:
+    with open_sources(workspace.root) as root:
         raw = read(pack.folder if pack else root, path, MAX_SKILL)
     return parse_front_matter(raw, source, MAX_SKILL)[0]
 
@@ -138,7 +139,7 @@ class SkillCompiler:
     # --- asking the loaders -------------------------------------------------------------------------------------------
 
     def _load_skills(self) -> Iterator[LoadedSkill]:
-        with Folder.at(self._workspace.root) as root, self._linker.collect_errors(SKILLS):
+        with open_sources(self._workspace.root) as root, self._linker.collect_errors(SKILLS):
             for loader in self._workspace.loaders:
                 yield from self._in_workspace(loader, root)
         for pack in self._workspace.packs.values():

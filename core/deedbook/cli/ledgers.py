@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import click
+
 from deedbook.format.errors import DeedbookError, LedgerError, fault
 from deedbook.format.events import SESSION_ID
 from deedbook.format.files import Folder
+from deedbook.format.ownership import UntrustedError
 from deedbook.format.paths import is_state
 from deedbook.format.reader import list_sessions
 from deedbook.format.schema import suggest
@@ -15,9 +18,12 @@ from deedbook.workspace.site import STATE, find_state, state_at
 from deedbook.workspace.sources import SYSTEM, find_workspace
 from deedbook.workspace.workspace import read_workspace
 
+from .output import message
+
 FILE = ".events.jsonl"
 WORKSPACE = "workspace"
 LAST = "last"
+_REPORTED = f"{__name__}.untrusted"
 
 
 def read_leniently(workspace: str) -> tuple[Workspace, list[str]]:
@@ -27,15 +33,40 @@ def read_leniently(workspace: str) -> tuple[Workspace, list[str]]:
     """
     root = find_workspace(Path(workspace))
     try:
-        return read_workspace(root), []
+        return read_recorded(str(root)), []
     except DeedbookError as problem:
-        with Folder.at(root) as folder:
-            state = find_state(folder, root) or state_at(root, STATE)
+        state = _find_state(root)
         if not is_state(state):
             raise
         why = str(problem).splitlines()[0]
         note = f"the settings could not be read, so their keys and witnesses are unknown: {why}"
         return bare_workspace(state, root), [f"{note}; the state is read from {state}"]
+
+
+def read_recorded(workspace: str) -> Workspace:
+    """Return the workspace for reading what is recorded; if others own or may write it, only its state folder is known.
+
+    Then nothing in it runs or decides, and one line says so. Raises `SourceError`.
+    """
+    root = find_workspace(Path(workspace))
+    try:
+        return read_workspace(root)
+    except UntrustedError as problem:
+        _report_untrusted(str(problem).splitlines()[0])
+        return bare_workspace(_find_state(root), root)
+
+
+def _find_state(root: Path) -> Path:
+    with Folder.at(root) as folder:
+        return find_state(folder, root) or state_at(root, STATE)
+
+
+def _report_untrusted(why: str) -> None:
+    """Say once for each command that the workspace is not trusted."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.setdefault(_REPORTED, why) is not why:
+        return
+    message(f"only the record is read, and no settings, keys, hooks or plugins of this workspace are used: {why}")
 
 
 def bare_workspace(state: Path, root: Path) -> Workspace:

@@ -15,8 +15,8 @@ import attrs
 from deedbook.call.call_context import failure, value_of
 from deedbook.call.door import Door
 from deedbook.call.handlers import RunSuspended, Ticket
-from deedbook.call.pending_calls import OpenAnswer, caller_of
-from deedbook.contract import Event, Failed, Json, Object
+from deedbook.call.pending_calls import OpenAnswer, caller_of, read_approval
+from deedbook.contract import Approval, Event, Failed, Json, Object
 from deedbook.format.canonical import admit, encode, encode_payload
 from deedbook.format.errors import DeedbookError, DomainError, Err, IntakeError, Ok, Result, fault
 from deedbook.format.sealed import MASK_PREFIX, Sealer
@@ -76,6 +76,12 @@ class RunRecord:
                 "RESUME_INCOMPLETE", self._describe_missing(event, "it held a secret, which no record keeps")
             )
         return found
+
+    def find_approval(self, call: Event) -> Approval | None:
+        """Return the answer of the person who approved *call*, if one was asked."""
+        above = (event for event in self.parent.events if event.span == call.parent)
+        granted = next((event for event in above if event.type == "approval.granted"), None)
+        return None if granted is None else read_approval(self.open(dict(granted.payload), granted))
 
     def open_arguments(self, value: Any) -> Any:
         """Return recorded arguments for a comparison; secrets stay marked on both sides."""
@@ -304,6 +310,7 @@ class ReplayJournal(RunJournal):
         args = self._told.open(request.event.payload.get("args"), request.event)
         span, session = request.event.span, self._door.ledger.session_id
         ticket = Ticket(bound, caller, args, encode_payload(args), span, session, self._door.clock() + bound.timeout)
+        ticket.approval = self._told.find_approval(request.event)
         self._door.calls.announce(span)
         self._door.calls.add(ticket)
         return ticket

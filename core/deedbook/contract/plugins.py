@@ -31,7 +31,7 @@ hookimpl = pluggy.HookimplMarker("deedbook")
 class AbilityDeclaration:
     """An ability as declared in YAML; ``None`` keeps the plugin's own declaration.
 
-    *uses*: abilities it may call, and their effects.
+    *uses*: abilities it may call, and their effects. *tags* are those of the ability.
     """
 
     id: str
@@ -40,6 +40,7 @@ class AbilityDeclaration:
     schema_in: Object | None
     schema_out: Object | None
     uses: Mapping[str, Effects]
+    tags: frozenset[str] = frozenset()
 
 
 @attrs.frozen(kw_only=True)
@@ -415,12 +416,25 @@ class Host(Protocol):
         """
 
 
+@attrs.frozen(kw_only=True)
+class Approval:
+    """A person's signed answer that released a call: the *id* of the request, and the *approver*, a principal's id."""
+
+    id: str
+    approver: str
+
+
 class Ctx(Protocol):
-    """The kernel's side of one call."""
+    """The kernel's side of one call.
+
+    *approval* is the answer of the person who approved exactly this call; ``None`` if no person was asked about it. The
+    kernel has checked the signature, and the approval is used up.
+    """
 
     principal: Principal
     session: str
     idempotency_key: str
+    approval: Approval | None
 
     def remaining(self) -> float:
         """Return the seconds left; zero or less when late or cancelled; infinity without a limit."""

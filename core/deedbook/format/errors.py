@@ -45,6 +45,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "TOOL_NOT_FOUND": Code("gate", 3, "no ability of that name is in the charter"),
         "TOOL_NOT_ALLOWED": Code("gate", 3, "the ability is outside the caller's scope"),
         "GATE_DENIED": Code("gate", 3, "a hook or a policy denied, failed, or answered late"),
+        "ARGUMENTS_CHANGED": Code("gate", 3, "the arguments are no longer what was judged, so nothing ran"),
         "NEEDS_HUMAN": Code("gate", 3, "a person has to decide"),
         "FROZEN": Code("gate", 3, "a person has frozen calls, or the state of the freeze cannot be read"),
         "FREEZE_REFUSED": Code("gate", 1, "a freeze or a thaw cannot be put in force"),
@@ -83,6 +84,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "WRITE_CONFLICT": Code("lock", 1, "the file is not what the writer expected"),
         # source: a workspace file
         "WORKSPACE_NOT_FOUND": Code("source", 2, "no folder with .system/ here or above"),
+        "WORKSPACE_UNTRUSTED": Code("source", 1, "others own or may write what would run code or decide here"),
         "SOURCE_INVALID": Code("source", 1, "a workspace file is not what its schema says"),
         "PATH_REFUSED": Code("source", 1, "a path leads outside the allowed roots, or through a link"),
         "STATE_REFUSED": Code("source", 1, "the state folder cannot be made, read or written"),
@@ -228,6 +230,15 @@ def require_type(value: object, wanted: tuple[type, ...], what: str) -> None:
     if not isinstance(value, wanted):
         names = " or ".join("None" if each is type(None) else each.__name__ for each in wanted)
         raise TypeError(f"{what} must be {names}, not {type(value).__name__}")
+
+
+def require_text(value: object, what: str) -> str:
+    """Return *value* as a plain `str`: a subclass could answer differently each time it is compared or shown.
+
+    Raises `TypeError` with *what* for any other type.
+    """
+    require_type(value, (str,), what)
+    return str.__str__(value)
 
 
 @attrs.frozen

@@ -9,12 +9,12 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import BinaryIO, Final, NamedTuple, Self, TypeAlias
 
 from .errors import DeedbookError, FileRefused, fault
 from .paths import DRAFT, path_fault, shown_path
@@ -38,6 +38,10 @@ _REASONS: Final = {
 }
 
 
+Check: TypeAlias = Callable[[os.stat_result, str, int], None]
+"""Gets the status of an opened file or folder, its path for messages, and its descriptor; raises to refuse it."""
+
+
 class Conflict(DeedbookError):  # noqa: N818 - named like its error code
     """The file is not what the writer expected (``WRITE_CONFLICT``); nothing was written."""
 
@@ -56,22 +60,28 @@ class Folder:
     Paths have components separated by ``/``; empty ones, ``.``, ``..``, control characters and more than
     `paths.MAX_PATH` bytes are refused. So are links, and files that are not regular or have several names
     (`FileRefused`, ``PATH_REFUSED``). A missing file raises `FileNotFoundError`; other failures stay `OSError`.
+
+    A `Check` judges the folder, and every folder and file that is opened below it, through its descriptor.
     """
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_check", "_fd", "path")
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, path: str, check: Check | None = None) -> None:
         self._fd = fd
         self.path = path
+        self._check = check
 
     @classmethod
-    def at(cls, path: str | Path, *, create: bool = False) -> "Folder":
+    def at(cls, path: str | Path, *, create: bool = False, check: Check | None = None) -> "Folder":
         """Open *path* as a root, which itself may be reached through links; with *create* make it (0700, synced)."""
         shown = str(path)
         try:
             if create:
                 _make_root(Path(path))
-            return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), shown)
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if check:
+                _run_check(check, fd, shown, os.fstat(fd))
+            return cls(fd, shown, check)
         except (NotADirectoryError, FileExistsError):
             raise _refusal(shown, "is no folder; name a folder") from None
         except ValueError:
@@ -80,12 +90,13 @@ class Folder:
     def sub(self, path: str, *, create: bool = False) -> "Folder":
         """Open the folder *path* as a root of its own; with *create* make what is missing (0700, synced)."""
         with self._translate_errors(path):
-            return Folder(self._descend(_parts(path), create=_PRIVATE if create else None), f"{self.path}/{path}")
+            fd = self._descend(_parts(path), create=_PRIVATE if create else None)
+            return Folder(fd, f"{self.path}/{path}", self._check)
 
     def open(self, path: str) -> BinaryIO:
         """Open a regular file for reading."""
         with self._translate_errors(path), self._above(path) as (folder, name):
-            return os.fdopen(_open_file(folder, name, os.O_RDONLY, self._place(path)), "rb")
+            return os.fdopen(_open_file(folder, name, os.O_RDONLY, self._place(path), self._check), "rb")
 
     def read(self, path: str, *, limit: int) -> bytes:
         """Return a whole file of at most *limit* bytes; a longer one is `FileRefused` (``INTAKE_REFUSED``)."""
@@ -101,7 +112,8 @@ class Folder:
     def digests(self, path: str, names: Iterable[str]) -> list[str]:
         """Return the SHA-256 of each of the files *names* in the folder *path*, in that order."""
         with self._translate_errors(path), self._hold(_parts(path) if path else ()) as folder:
-            return [_digest(folder, name, self._place(path)) for name in names]
+            above = f"{self.path}/{path}" if path else self.path
+            return [_digest(folder, name, f"{above}/{name}", self._check) for name in names]
 
     def append(self, path: str, *, create: bool, sync: bool = True) -> int:
         """Return a descriptor for reading and for writing at the end; the caller closes it.
@@ -111,7 +123,7 @@ class Folder:
         """
         flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT | os.O_EXCL if create else 0)
         with self._translate_errors(path), self._above(path) as (folder, name):
-            fd = _open_file(folder, name, flags, self._place(path))
+            fd = _open_file(folder, name, flags, self._place(path), self._check)
             try:
                 if create and sync:
                     os.fsync(folder)
@@ -229,13 +241,15 @@ class Folder:
     def _descend(self, parts: tuple[str, ...], *, create: int | None = None) -> int:
         """Return a new descriptor of the folder at *parts*; with *create* as mode, create missing folders."""
         fd = root = self._fd
-        for part in parts or (".",):
+        for depth, part in enumerate(parts or (".",), 1):
             try:
                 deeper = _enter(fd, part, create)
             finally:
                 if fd != root:
                     os.close(fd)
             fd = deeper
+            if self._check and parts:  # the root was checked when it was opened
+                _run_check(self._check, fd, f"{self.path}/{'/'.join(parts[:depth])}", os.fstat(fd))
         return fd
 
     @contextmanager
@@ -290,12 +304,23 @@ def _enter(folder: int, name: str, create: int | None) -> int:
     return os.open(name, _FOLDER, dir_fd=folder)
 
 
-def _open_file(folder: int, name: str, flags: int, place: str) -> int:
+def _run_check(check: Check, fd: int, place: str, found: os.stat_result) -> None:
+    """Check the open file or folder at *place*; close it if it is refused."""
+    try:
+        check(found, place, fd)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _open_file(folder: int, name: str, flags: int, place: str, check: Check | None = None) -> int:
     """Open *name* and check the opened file, since the name may change its meaning in between."""
     for _ in range(_ATTEMPTS):
         fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
         found = os.fstat(fd)
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            if check:
+                _run_check(check, fd, place, found)
             return fd
         os.close(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
@@ -311,8 +336,8 @@ def _file_fault(found: os.stat_result) -> str:
     return f"is {kind}; expected a regular file"
 
 
-def _digest(folder: int, name: str, place: str) -> str:
-    fd = _open_file(folder, name, os.O_RDONLY, place)
+def _digest(folder: int, name: str, place: str, check: Check | None) -> str:
+    fd = _open_file(folder, name, os.O_RDONLY, place, check)
     try:
         total = sha256(os.read(fd, _CHUNK))
         while more := os.read(fd, _CHUNK):

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, Protocol, Self
 
 from deedbook.contract import Failed, FolderEntry, Host, ProgramResult, Routes, RunningProgram, Shared
+from deedbook.format import copies
 from deedbook.format.canonical import decode, encode_payload
 from deedbook.format.errors import BindingError, FileRefused, SchemaError, fault
 from deedbook.format.files import Conflict, Folder
@@ -101,6 +102,12 @@ class HeldSecret:
 def masker_of(host: Host) -> Callable[[str], str]:
     """Return a function that masks the secrets of *host* in a text."""
     return host.mask if isinstance(host, WorkspaceHost) else str
+
+
+def mark_copy(host: Host, path: str) -> None:
+    """Mark the folder *path* of the workspace of *host* as a copy of a repository (`format.copies`)."""
+    if isinstance(host, WorkspaceHost):
+        copies.mark_copy(host.folder, posixpath.normpath(path))
 
 
 class WorkspaceHost:

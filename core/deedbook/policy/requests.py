@@ -139,12 +139,13 @@ def sign_result(settled: Object, key: "SigningKey", binding: Object) -> str:
     return str(sign(f"{_RESULT_HEADING}{canonical.encode(statement).decode()}\n", [key]))
 
 
-def result_faults(settled: Object, key: str | None, settles: str) -> Iterator[str]:
+def result_faults(settled: Object, key: str | None, settles: str, session: str | None = None) -> Iterator[str]:
     """Yield why *settled* (a payload of ``call.settled`` under the span *settles*) does not count; nothing if it does.
 
-    *key* is the declared verifier key of the approver, if there is one.
+    *key* is the declared verifier key of the approver, if there is one; *session* is the session of the call.
     """
     wanted = {**_result_statement(settled), "settles": settles}
+    wanted |= {} if session is None else {"session": session}
     return _statement_faults(settled, key, _RESULT_HEADING, wanted, "another than was signed")
 
 

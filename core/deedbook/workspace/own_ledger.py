@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deedbook.format.files import Folder
 from deedbook.format.release import VERSION
 from deedbook.format.sealed import Sealer
 from deedbook.ledger.ledger import WorkspaceLedger
 
 from .declarations import Workspace
 from .site import Site
+from .trust import check_own, open_state
 
 
 @contextmanager
@@ -23,7 +23,8 @@ def open_own_ledger(workspace: Workspace) -> Iterator[WorkspaceLedger]:
 @contextmanager
 def open_site_ledger(site: Site, sealer: Sealer) -> Iterator[WorkspaceLedger]:
     """Open the own ledger of the workspace at *site*; *sealer* seals its values. Raises `DeedbookError`."""
-    with Folder.at(site.state, create=True) as state:
+    check_own(site.root)
+    with open_state(site.root, site.state, create=True) as state:
         ledger = WorkspaceLedger.open(state, workspace=site.identity, kernel=VERSION, sealer=sealer)
         try:
             yield ledger

@@ -9,8 +9,10 @@ from typing import Final
 import attrs
 
 from deedbook.format.canonical import digest
+from deedbook.format.copies import find_copy
 from deedbook.format.errors import DeedbookError, DomainError, FileRefused, SignatureError, SourceError, fault
 from deedbook.format.files import DirectoryEntry, Folder
+from deedbook.format.ownership import OwnerCheck, UntrustedError
 
 MAX_BYTES: Final = 64 * 1024
 """The largest file of YAML."""
@@ -33,16 +35,31 @@ _OTHER_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
 def find_workspace(start: Path) -> Path:
     """Return the nearest folder from *start* upwards that holds ``.system/``.
 
-    Raises `SourceError` (``WORKSPACE_NOT_FOUND``).
+    The search stops at a copy of a repository that Deedbook made. Who reads the workspace to run or decide also checks
+    its owner (`trust.open_sources`). Raises `SourceError`: ``WORKSPACE_NOT_FOUND``, and ``WORKSPACE_UNTRUSTED`` in a
+    copy.
     """
     here = start.resolve()
     is_there = here.exists()
     for folder in (here, *here.parents) if is_there else ():
         if _is_folder(folder / SYSTEM):
+            _refuse_copy(here, folder)
             return folder
     problem = f"no folder {SYSTEM}/ in {here} or any folder above it" if is_there else f"there is no folder {here}"
     message = f"{problem}. Go to a folder of a workspace, or create one with: deedbook init"
     raise SourceError(fault("WORKSPACE_NOT_FOUND", message))
+
+
+def _refuse_copy(start: Path, root: Path) -> None:
+    """Raise `UntrustedError` if *start* is in a copy that Deedbook made, unless the user's list names *root*."""
+    copy = find_copy(start)
+    if copy is None or (root.is_relative_to(copy) and OwnerCheck(root).trusted):
+        return
+    why = (
+        "is a copy of a repository, made by Deedbook; the search for a workspace stops there, and no .system/ in it "
+        "is used. Name the workspace: deedbook -C DIR, or guard(…, workspace=DIR)"
+    )
+    raise UntrustedError(fault("WORKSPACE_UNTRUSTED", why, place=str(copy)))
 
 
 def public_key(folder: Folder, path: str) -> tuple[str, str]:

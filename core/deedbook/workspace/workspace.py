@@ -53,6 +53,7 @@ from .site import SETTINGS, STATE, state_at
 from .skillfiles import SkillFiles
 from .sources import SYSTEM, TESTS, find_workspace, list_entries, public_key, refuse_unreadable
 from .trees import SourceReader, SourceTree
+from .trust import check_search_path, open_sources
 
 __all__ = [
     "AbilitySource",
@@ -103,12 +104,11 @@ def survey_workspace(
     Without readable settings there is no workspace; files with faults are left out.
     """
     here = root.absolute()
-    try:
-        folder = Folder.at(here)
-    except FileNotFoundError:
-        raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}")) from None
-    with folder:
+    if not here.exists():
+        raise SourceError(fault("WORKSPACE_NOT_FOUND", f"there is no folder {here}"))
+    with open_sources(here) as folder:
         refuse_unreadable(folder)
+        check_search_path(here)
         loader = _Loader(here, folder, schemas or Schemas.load(data_folder("schemas")), catalogue)
         return loader.load(), loader.reader.faults
 

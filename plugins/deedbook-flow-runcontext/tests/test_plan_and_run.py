@@ -2,12 +2,16 @@
 
 import json
 import threading
+from typing import ClassVar
 
+import attrs
 import pytest
 from persons import approving
 
 from deedbook import Failed
+from deedbook.format.errors import DeedbookError
 from deedbook_approvals.answering import answer
+from deedbook_flow_runcontext.approval_tool import PlanApproval
 from deedbook_flow_runcontext.execution import PlanExecution
 from deedbook_testing import Example, FlowContract, ToolContract
 
@@ -420,7 +424,9 @@ def test_interrupted_plan_is_resumed_and_does_no_step_twice(plans, did):
 
 
 def test_ability_that_asks_nobody_is_no_approval(gated, did):
-    gated.settings(abilities={"approve": {"tags": []}})
+    gated.tool("nod", lambda args, ctx: {"approved": args["step"]})
+    configure(gated, approval="nod")
+    skill(gated, "do", allows="find count look nod")
     context = run(gated, "do the inventory").value.context
     assert (context.state, sorted(did)) == ("NEEDS_HUMAN", ["find", "look"])
     assert "APPROVAL_MISSING" in context.reason
@@ -454,4 +460,17 @@ class TestPlanAndRun(FlowContract):
 class TestPlanApproval(ToolContract):
     name = "plan-approval"
     rooms = TestPlanAndRun.rooms
-    examples = (Example({"step": "a", "description": "", "tags": []}, gives={"approved": "a"}),)
+    ability: ClassVar = {"tags": ["approval-gate"]}
+    examples = (Example({"step": "a", "description": "", "tags": []}, fails="NEEDS_HUMAN"),)
+
+
+@pytest.mark.parametrize("kind", ["tool", "flow"])
+def test_question_that_asks_nobody_is_refused_at_the_start_and_at_the_call(lab, kind, monkeypatch):
+    lab.settings(abilities={"ask": {"summary": "Ask a person.", "handler": {kind: "plan-approval"}}})
+    with pytest.raises(DeedbookError) as problem, lab.kernel():
+        pass
+    assert "no call of ask asks one; add to the ability: tags: [approval-gate]" in str(problem.value)
+    monkeypatch.setattr(PlanApproval, "spec", attrs.evolve(PlanApproval.spec, check=None))
+    with lab.session() as session:
+        found = session.call("ask", {"step": "a", "description": "", "tags": []})
+    assert found.error.code == "APPROVAL_MISSING"

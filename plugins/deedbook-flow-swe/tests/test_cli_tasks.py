@@ -168,6 +168,21 @@ def test_person_who_stops_the_task_halts_it_and_their_note_is_recorded(shop, den
     assert "Traceback" not in refused.err
 
 
+def test_decision_is_the_answer_to_a_question_and_to_nothing_else(shop):
+    """The task waits for an approval of another call: a decision would be signed as the result of that call."""
+    settings = json.loads((shop.path / ".system/deedbook.yaml").read_text())
+    settings["abilities"]["swe/patch"] = {**settings["abilities"]["swe/patch"], "tags": ["approval-gate"]}
+    shop.write(".system/deedbook.yaml", json.dumps(settings))
+    shop.here("swe", "add", "Raise the limit", "--id", "task-1", "--project", "shop", status=0)
+    shop.here("swe", "run", status=3)
+    ran = shop.here("swe", "resume", "task-1", "--decision", "go-on", "--as", "ada")
+    assert ran.status not in (0, 70)
+    assert "task-1 has asked no person for a decision; it waits for another answer: deedbook approvals show" in ran.err
+    assert "(swe/patch)" in ran.err
+    sessions = (shop.path / ".deedbook/sessions").glob("*/.events.jsonl")
+    assert not any(b"call.settled" in each.read_bytes() for each in sessions)
+
+
 @pytest.mark.parametrize(
     ("args", "why"),
     [

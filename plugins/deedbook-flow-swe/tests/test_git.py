@@ -6,8 +6,10 @@ import pytest
 from git_workshop import ABILITIES, COPY, PROJECT, README, Calls, git, hashes, make_project, patch_of
 
 from deedbook.format.files import Folder
+from deedbook.format.ownership import UntrustedError
 from deedbook.plugins.host import WorkspaceHost
 from deedbook.programs.workers import Workers
+from deedbook.workspace.sources import find_workspace
 from deedbook_flow_swe.tools.git import SweGit
 
 
@@ -68,6 +70,23 @@ def test_git_takes_a_patch_from_the_task_to_one_merged_commit(lab, calls, projec
     assert git(project, "status", "--porcelain") == ""
     assert calls("git", **merge) == merged, "the same merge again makes no second commit"
     assert git(project, "rev-list", "--count", "HEAD").strip() == "3"
+
+
+def test_workspace_that_a_repository_brings_is_not_taken_for_one_in_its_working_copy(lab, calls, project):
+    (project / ".system").mkdir()
+    (project / ".system/deedbook.yaml").write_text("schema_version: v1\n")
+    (project / ".deedbook").mkdir()
+    (project / ".deedbook/copies").write_text("a file of the repository\n")
+    git(project, "add", "--all", "--force")
+    git(project, "commit", "--quiet", "--message", "feat: rules of our own")
+    calls("git", action="open", worktree=COPY, repository=PROJECT)
+    copy = lab.path / COPY
+    assert (copy / ".system/deedbook.yaml").exists()
+    for start in (copy, copy / "shop"):
+        with pytest.raises(UntrustedError, match="is a copy of a repository, made by Deedbook"):
+            find_workspace(start)
+    assert find_workspace(copy.parent) == lab.path
+    assert find_workspace(project / "shop") == project
 
 
 def test_working_copy_is_opened_once_and_its_git_dir_is_not_for_tools(opened, lab):

@@ -217,12 +217,21 @@ def test_agents_and_executor_have_no_network_no_key_and_no_files_but_their_own()
     services = made["services"]
     assert list(services) == ["pipeline-runner", "planner-agent", "builder-agent", "executor"]
     assert [name for name, each in services.items() if "KEY" in each.get("environment", {})] == ["pipeline-runner"]
+    assert services["pipeline-runner"]["environment"]["DEEDBOOK_TRUSTED_WORKSPACES"] == "/workspace"
     for name in ("planner-agent", "builder-agent", "executor"):
         each = services[name]
         assert (each["network_mode"], each["read_only"], each["cap_drop"]) == ("none", True, ["ALL"])
     assert services["executor"]["user"] == "65534:65534"
     assert {each["restart"] for each in services.values()} == {"unless-stopped"}
-    assert services["pipeline-runner"]["command"][:5] == ["deedbook", "swe", "run", "--all", "--every"]
+    assert services["pipeline-runner"]["command"][:7] == [
+        "deedbook",
+        "-C",
+        "/workspace",
+        "swe",
+        "run",
+        "--all",
+        "--every",
+    ]
     assert services["planner-agent"]["user"] == services["pipeline-runner"]["user"]
     assert services["planner-agent"]["volumes"] == ["./shared/inbox/planner-agent:/inbox/planner-agent"]
 

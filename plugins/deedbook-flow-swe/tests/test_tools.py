@@ -1,6 +1,7 @@
 """The tools keep the contract that third parties keep; and what reading, writing and moving promise."""
 
 from hashlib import sha256
+from typing import ClassVar
 
 import pytest
 from git_workshop import ABILITIES, COPY, PROJECT, README, Calls, git, hashes, make_project
@@ -13,8 +14,8 @@ from deedbook_testing import Example, ToolContract
 ROOMS = tuple(
     f"deedbook.{room}"
     for room in (
-        "approvals", "call", "charter", "cli", "contract", "format", "kernel", "ledger", "maintenance", "plugins",
-        "policy", "programs", "sessions", "workspace",
+        "approvals", "call", "charter", "cli", "continuation", "contract", "format", "kernel", "ledger", "maintenance",
+        "plugins", "policy", "programs", "sessions", "workspace",
     )
 )  # fmt: skip
 """The rooms that the distribution uses beside the contract: it has a feature and commands."""
@@ -113,6 +114,7 @@ class TestSwePatch(ToolContract):
 class TestSweReview(ToolContract):
     name = "swe-review"
     rooms = ROOMS
+    ability: ClassVar = {"tags": ["approval-gate"]}
     examples = (
         Example(
             {
@@ -122,7 +124,7 @@ class TestSweReview(ToolContract):
                 "reason": "auth",
                 "seen": {"x": DIGEST},
             },
-            gives={"decision": "go-on", "note": ""},
+            fails="NEEDS_HUMAN",
         ),
     )
 

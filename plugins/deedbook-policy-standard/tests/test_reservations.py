@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from persons import approving, perform_once
 
+from deedbook.call.handlers import Outcome
 from deedbook.contract import Call, Failed, Principal, allow, deny
 from deedbook.format.canonical import encode
-from deedbook.format.errors import BindingError, Err, LedgerError, Ok
+from deedbook.format.errors import BindingError, Err, LedgerError, Ok, fault
 from deedbook.format.events import Entry, label
 from deedbook.format.reader import read
 from deedbook.ledger.ledger import Ledger
@@ -248,6 +249,28 @@ def test_failed_model_call_has_used_what_it_reserved(lab):
     with lab.session() as session:
         session.call("ask", {"prompt": "x"})
     assert balance(lab)["output_tokens"] == 50
+
+
+@pytest.mark.parametrize("way", ["raised", "reported", "open at the end of the session"])
+def test_call_with_an_unknown_outcome_has_used_what_it_reserved(lab, way):
+    """Nobody knows that the effect did not happen, so the budget does not get its part back."""
+
+    def pay(args, ctx):
+        raise Failed("NO_ANSWER", "the bank does not answer", lost=True)
+
+    lab.tool("pay", pay, effects="write")
+    lab.settings(policies=spending(limits={"calls": 1, "seconds": 60}, assume={"seconds": 30}))
+    with lab.session() as session:
+        if way == "raised":
+            assert session.call("pay", {}).details == {"outcome": "unknown"}
+        else:
+            ticket = session.before("pay", {}).value
+            if way == "reported":
+                session.after(ticket, Outcome("unknown", error=fault("OUTCOME_UNKNOWN", "the bank does not answer")))
+    assert lab.payload("tool.error")["outcome"] == "unknown"
+    assert (balance(lab)["calls"], balance(lab)["ms"]) == ({"**": 1}, 30_000)
+    with lab.session() as session:
+        assert session.call("pay", {}).error.code == "GATE_DENIED"
 
 
 # --- parallel ---------------------------------------------------------------------------------------------------------

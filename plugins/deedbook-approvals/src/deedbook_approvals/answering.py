@@ -17,6 +17,7 @@ from deedbook.format import canonical
 from deedbook.format.errors import ApprovalError, BindingError, fault, recordable
 from deedbook.format.events import Entry, label, new_id, timestamp
 from deedbook.format.files import Folder
+from deedbook.format.ownership import UntrustedError
 from deedbook.format.release import VERSION
 from deedbook.ledger.ledger import WorkspaceLedger
 from deedbook.plugins.plugins import Catalogue, discover
@@ -93,6 +94,8 @@ def find_stale(
 def _is_outdated(path: str | Path, digest: str, profile: str, catalogue: Catalogue) -> bool:
     try:
         workspace = read_workspace(path, profile)
+    except UntrustedError:
+        return False
     except BindingError:  # the profile no longer exists
         return True
     with Folder.at(workspace.state) as state:

@@ -28,10 +28,14 @@ _MARK: Final = "$sealed"
 
 
 class ApprovalRules:
-    """The approvals of one ledger: call `check` for every event in order; it yields the violations."""
+    """The approvals of one ledger: call `check` for every event in order; it yields the violations.
 
-    def __init__(self, approvers: Approvers | None = None) -> None:
-        self._approvers = approvers
+    *session* is the ledger's id, if it is known: a person's result is for a call of that session.
+    """
+
+    def __init__(self, approvers: Approvers | None = None, session: str | None = None) -> None:
+        self._approvers, self._session = approvers, session
+        self._called: set[str] = set()
         self._requests: dict[bytes, Object] = {}
         self._granted: dict[bytes, Object] = {}
         self._called_under: set[bytes] = set()
@@ -54,9 +58,12 @@ class ApprovalRules:
         elif kind == SETTLED:
             yield from self._check_settled(above, payload)
         elif kind in _CALL_MEMBERS and above in self._granted:
-            if above in self._called_under:
+            identity = self._granted[above].get("approval")
+            if above in self._called_under or identity in self._called:
                 yield "a second call under one approval"
             self._called_under.add(above)
+            if isinstance(identity, str):
+                self._called.add(identity)
             yield from self._check_call(kind, self._granted[above], payload)
         elif kind in _CALL_MEMBERS and above in self._requests:
             yield "a call under a request that was not granted"
@@ -134,7 +141,9 @@ class ApprovalRules:
             self._unknown += 1
         elif key != payload["key"]:
             yield f"the key of {payload['approver']!r} is not the one that the charter declares"
-        yield from (f"the result does not count: {why}" for why in result_faults(payload, key, above.decode()))
+        yield from (
+            f"the result does not count: {why}" for why in result_faults(payload, key, above.decode(), self._session)
+        )
 
     def _check_answer(self, kind: str, span: bytes, request: Object | None, payload: Any) -> Iterator[str]:
         if request is None or request["approval"] != payload["approval"]:

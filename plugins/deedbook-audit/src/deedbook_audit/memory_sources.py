@@ -1,8 +1,8 @@
 """Compares the sources of memory with the ledgers of the sessions that they name.
 
-A proposal names the call that made it, and its check names an event if it has provenance: both have to be in the files
-of their sessions with the same content. Sealed and excised values are not compared. An unreadable file is skipped: its
-own verification reports it.
+A proposal and a retraction name the call that made them, and a check names an event if the entry has provenance: these
+have to be in the files of their sessions with the same content. Sealed and excised values are not compared. An
+unreadable file is skipped: its own verification reports it.
 """
 
 import re
@@ -59,14 +59,15 @@ def compare_memory_sources(state: Path, sessions: Collection[str]) -> Iterator[G
     A session of a *state* folder is read if it is one of *sessions* and has made a proposal or is the source of an
     entry.
     """
-    claims = _read_claims(state / "workspace")
+    claims, retracted = _read_claims(state / "workspace")
     wanted: dict[str, tuple[set[str], set[int]]] = {}
-    for claim in claims:
-        for name, span, seq in _list_events(claim):
-            if isinstance(name, str) and SESSION_ID.fullmatch(name) and name in sessions:
-                spans, seqs = wanted.setdefault(name, (set(), set()))
-                spans.add(span)
-                seqs.update(seq)
+    named = [each for claim in claims for each in _list_events(claim)]
+    named += [(each["session"], each["span"], ()) for each in retracted]
+    for name, span, seq in named:
+        if isinstance(name, str) and SESSION_ID.fullmatch(name) and name in sessions:
+            spans, seqs = wanted.setdefault(name, (set(), set()))
+            spans.add(span)
+            seqs.update(seq)
     files = {name: _read_session(state / "sessions" / name, *what) for name, what in wanted.items()}
     for claim in claims:
         if claim.is_world_state and claim.has_no_source and claim.is_proposed_in(sessions):
@@ -78,6 +79,10 @@ def compare_memory_sources(state: Path, sessions: Collection[str]) -> Iterator[G
         source = files.get(claim.source["session"]) if claim.source else None
         if source is not None:
             yield from _check_source(claim, source)
+    for each in retracted:
+        caller = files.get(each["session"])
+        if caller is not None:
+            yield from _check_retraction(each, caller)
 
 
 def _list_events(claim: _Claim) -> Iterator[tuple[Any, str, tuple[int, ...]]]:
@@ -107,23 +112,47 @@ def _check_proposal(claim: _Claim, session: _Session) -> Iterator[Gap]:
     """Compare a proposal with the call that it names."""
     proposed = claim.proposal
     proposal = f"proposal {proposed['proposal']}"
-    intent = session.spans.get(proposed["span"])
-    if intent is None or intent.event_type != "memory.call":
-        found = intent.event_type if intent else "none"
-        yield session.gap(proposal, f"the memory.call {proposed['span']} that it names", found)
-        return
-    if proposed["persona"] != session.persona:
-        yield session.gap(proposal, f"persona {proposed['persona']}", f"a session of {session.persona}")
-    who = proposed["by"]["id"] if isinstance(proposed["by"], dict) else None
-    if isinstance(who, str) and intent.principal != who:
-        yield session.gap(proposal, f"a call of {who}", f"one of {intent.principal}")
-    entry = proposed["entry"]
-    if _has_hidden_parts(intent) or _is_hidden(entry) or proposed.get("withheld"):
+    yield from _check_caller(proposal, proposed, session)
+    intent, entry = _find_call(proposed, session), proposed["entry"]
+    if intent is None or _has_hidden_parts(intent) or _is_hidden(entry) or proposed.get("withheld"):
         return
     args = decode(intent.payload)["args"]
     for part in ("zone", "key", "value", "provenance"):
         if encode([args.get(part, None)]) != encode([entry.get(part, None)]):
             yield session.gap(proposal, f"the {part} of its call", "another")
+
+
+def _find_call(said: Mapping[str, Any], session: _Session) -> Line | None:
+    """Return the call that an event names."""
+    intent = session.spans.get(said["span"])
+    return intent if intent is not None and intent.event_type == "memory.call" else None
+
+
+def _check_caller(what: str, said: Mapping[str, Any], session: _Session) -> Iterator[Gap]:
+    """Compare who made a change, as the event about it says, with the call that it names."""
+    intent = _find_call(said, session)
+    if intent is None:
+        other = session.spans.get(said["span"])
+        yield session.gap(what, f"the memory.call {said['span']} that it names", other.event_type if other else "none")
+        return
+    if said["persona"] != session.persona:
+        yield session.gap(what, f"persona {said['persona']}", f"a session of {session.persona}")
+    who = said["by"]["id"] if isinstance(said["by"], dict) else None
+    if isinstance(who, str) and intent.principal != who:
+        yield session.gap(what, f"a call of {who}", f"one of {intent.principal}")
+
+
+def _check_retraction(said: Mapping[str, Any], session: _Session) -> Iterator[Gap]:
+    """Compare a retraction with the call that it names."""
+    what = f"retraction of {said.get('zone')}/{said.get('key')}"
+    yield from _check_caller(what, said, session)
+    intent = _find_call(said, session)
+    if intent is None or _has_hidden_parts(intent) or _is_hidden(dict(said)):
+        return
+    args = decode(intent.payload)["args"]
+    for part in ("zone", "key", "reason"):
+        if encode([args.get(part)]) != encode([said.get(part)]):
+            yield session.gap(what, f"the {part} of its call", "another")
 
 
 def _check_source(claim: _Claim, session: _Session) -> Iterator[Gap]:
@@ -171,16 +200,27 @@ def _read_session(place: Path, spans: set[str], seqs: set[int]) -> _Session | No
     return None
 
 
-def _read_claims(place: Path) -> list[_Claim]:
-    """Return the committed entries of the workspace ledger."""
+def _read_claims(place: Path) -> tuple[list[_Claim], list[Mapping[str, Any]]]:
+    """Return the committed entries of the workspace ledger, and the retractions."""
     open_claims: dict[str | None, _Claim] = {}
     committed: list[_Claim] = []
+    retracted: list[Mapping[str, Any]] = []
     with suppress(DeedbookError, OSError), Folder.at(place) as folder, folder.open(LEDGER_FILE) as file:
         for raw in Lines(file, _MAX_LINE):
             if _FAMILY in raw:
                 with suppress(DeedbookError, ValueError, KeyError, TypeError):
-                    _apply(split_line(raw), open_claims, committed)
-    return committed
+                    line = split_line(raw)
+                    if line.event_type == "memory.retracted":
+                        retracted.extend(_read_retraction(decode(line.payload)))
+                    else:
+                        _apply(line, open_claims, committed)
+    return committed, retracted
+
+
+def _read_retraction(payload: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the payload of a retraction, if it names its call."""
+    if _has_texts(payload, "session", "span") and {"by", "persona"} <= payload.keys():
+        yield payload
 
 
 def _apply(line: Line, claims: dict[str | None, _Claim], committed: list[_Claim]) -> None:

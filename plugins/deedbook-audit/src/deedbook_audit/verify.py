@@ -96,7 +96,7 @@ class _Run:
         known = types is not None
         granted = read_granted_families()
         lines, stored, meaning = Lines(self.file, MAX_LINE, self.watch), self.chain.findings, Findings()
-        structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
+        structure = self._build_structure(meaning, approvers)
         headers, payloads = Headers(stored), Payloads(folder, schemas, stored, meaning, types)
         for number, head, rest in self.chain.links(lines):
             fields = headers.read(number, head, rest)
@@ -116,13 +116,16 @@ class _Run:
         report = self._finish(structure, meaning, payloads.sealed, lines.torn)
         return _with_families(report, families, known=known and payloads.known) if families else report
 
+    def _build_structure(self, meaning: Findings, approvers: Approvers | None) -> Structure:
+        return Structure(meaning, workspace=self.chain.workspace, approvers=approvers, session=self.chain.session_id)
+
     def read_in_parallel(self, folder: Folder, place: Path, approvers: Approvers | None, jobs: int) -> Report | None:
         """Verify a large ledger with *jobs* processes; ``None`` if it is small, or not sound."""
         size = os.fstat(self.file.fileno()).st_size
         if size < 2 * ranges.STEP:
             return None
         meaning, sealed, last = Findings(), SealedFiles(folder, self.chain.findings), None
-        structure = Structure(meaning, workspace=self.chain.workspace, approvers=approvers)
+        structure = self._build_structure(meaning, approvers)
         for found in ranges.read_ranges(place, size, jobs):
             if found is None or not ranges.is_joined(last, found):
                 return None

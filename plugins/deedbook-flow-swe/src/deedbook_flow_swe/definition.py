@@ -70,6 +70,7 @@ class Definition:
     phases: tuple[Contract, ...]
     units: Units | None
     escalate_after: int
+    most_escalations: int
     severities: Mapping[str, tuple[str, ...]]
     sizes: tuple[str, ...]
     abilities: Mapping[str, str]
@@ -271,6 +272,7 @@ SETTINGS: Final[Object] = _object(
     phases={"type": "array", "minItems": 1, "items": _CONTRACT},
     units=_or_null(_object(listed_by=_TEXT, output=_TEXT, worked_by=_TEXT)),
     escalate_after={"type": "integer", "minimum": 1},
+    most_escalations={"type": "integer", "minimum": 1},
     severities=_map(_TEXTS),
     sizes=_TEXTS,
     abilities=_map(_TEXT),

@@ -6,18 +6,30 @@ from contextlib import suppress
 from contextvars import ContextVar, Token
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import attrs
 
 from deedbook.call.handlers import Outcome, Ticket
 from deedbook.contract import Json, Object
 from deedbook.format import canonical
-from deedbook.format.errors import BindingError, DeedbookError, DomainError, Err, Ok, Result, describe, fault
+from deedbook.format.errors import (
+    BindingError,
+    DeedbookError,
+    DomainError,
+    Err,
+    IntakeError,
+    Ok,
+    Result,
+    describe,
+    fault,
+    require_text,
+)
 from deedbook.policy.bound import OWN_MODEL
 from deedbook.sessions.session import Session
 
 from .completions import estimate_usage, recorded_request
+from .copies import ActsLaterError, Copy, copy_argument
 from .faults import FaultReport
 from .values import as_json, recorded_result
 
@@ -25,6 +37,8 @@ OTHER: Final = "other"
 """The ability of all tools of a program that its workspace does not declare."""
 _RESERVED: Final = (OTHER, OWN_MODEL)
 """Names under that of the program that are no tools of their own."""
+Fits: TypeAlias = Callable[[dict[str, Any]], str | None]
+"""Returns why a tool cannot be called with arguments that a hook changed; ``None`` if it can."""
 _CURRENT: Final[ContextVar[tuple["Conversation", ...]]] = ContextVar("deedbook_conversations", default=())
 
 
@@ -48,6 +62,16 @@ class CallDenied(DeedbookError):  # noqa: N818 - a decision, named like `Session
 
 class ResultWithheld(DeedbookError):  # noqa: N818 - as above
     """The tool ran, and its caller gets no result: a hook or a schema refuses it, or it is not recorded."""
+
+
+@attrs.frozen(eq=False)
+class _Request:
+    """A call to judge: its *ability*, the arguments as *judged*, and their copy for the tool."""
+
+    ability: str
+    judged: dict[str, Any]
+    copy: Copy
+    fits: "Fits | None"
 
 
 @attrs.define(eq=False)
@@ -95,28 +119,49 @@ class Conversation:
 
     # --- whole calls --------------------------------------------------------------------------------------------------
 
-    def call(self, name: str, args: Mapping[str, Any], perform: Callable[[dict[str, Any]], Any]) -> Any:
+    def call(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        perform: Callable[[dict[str, Any]], Any],
+        *,
+        fits: Fits | None = None,
+    ) -> Any:
         """Call *perform* with the arguments of the tool *name*, if the call is allowed; return its result.
 
-        Raises `CallDenied` if not, `ResultWithheld` if the result may not be seen, and what *perform* raises.
+        If *perform* returns an awaitable, so does this function, and the outcome is recorded when it is awaited. *fits*
+        returns why *perform* cannot take arguments that a hook changed. Raises `CallDenied` if the call is not allowed,
+        `ResultWithheld` if the result may not be seen, and what *perform* raises.
         """
-        permit = self.before(name, args)
+        permit = self.before(name, args, fits=fits)
         try:
             value = perform(permit.args)
         except BaseException as problem:
             self.fail(permit, problem)
             raise
-        return self.after(permit, value)
+        return self._await_result(permit, value) if isawaitable(value) else self.after(permit, value)
 
     async def acall(
-        self, name: str, args: Mapping[str, Any], perform: Callable[[dict[str, Any]], Awaitable[Any] | Any]
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        perform: Callable[[dict[str, Any]], Awaitable[Any] | Any],
+        *,
+        fits: Fits | None = None,
     ) -> Any:
         """Act like `call`, from a coroutine; *perform* may return an awaitable. A cancelled task closes its call."""
-        permit = await self.abefore(name, args)
+        permit = await self.abefore(name, args, fits=fits)
         try:
             value = perform(permit.args)
-            if isawaitable(value):
-                value = await value
+        except BaseException as problem:
+            self.fail(permit, problem)
+            raise
+        return await (self._await_result(permit, value) if isawaitable(value) else self.aafter(permit, value))
+
+    async def _await_result(self, permit: Permit, value: Awaitable[Any]) -> Any:
+        """Record the outcome of a tool when what it returned is awaited."""
+        try:
+            value = await value
         except BaseException as problem:
             self.fail(permit, problem)
             raise
@@ -162,12 +207,12 @@ class Conversation:
         `CallDenied`.
         """
         judged = recorded_request(request)
-        return self._require_unchanged(self._before_model(judged), judged)
+        return self._require_unchanged(self._before_model(judged), judged, request)
 
     async def abefore_model(self, request: dict[str, Any], *, wait: float | None = None) -> Permit:
         """Act like `before_model`, from a coroutine; *wait* is as that of `abefore`."""
         judged = recorded_request(request)
-        return self._require_unchanged(await self._abefore_model(judged, wait), judged)
+        return self._require_unchanged(await self._abefore_model(judged, wait), judged, request)
 
     def after_model(self, permit: Permit, response: Object) -> None:
         """Record the answer of a model. Raises `ResultWithheld`, also if a hook changed what may be seen of it."""
@@ -194,10 +239,14 @@ class Conversation:
             raise CallDenied(opened)
         return Permit(self, opened.value, opened.value.args)
 
-    def _require_unchanged(self, permit: Permit, judged: dict[str, Any]) -> Permit:
-        if permit.ticket.raw == canonical.encode(judged):
+    def _require_unchanged(self, permit: Permit, judged: dict[str, Any], request: dict[str, Any]) -> Permit:
+        """Close and deny a request that is not what the framework sends: a hook changed it, or another thread."""
+        if permit.ticket.raw != canonical.encode(judged):
+            why = fault("GATE_DENIED", f"{self.model}: a hook changed the request, and the framework sends its own")
+        elif not _is_same(judged, recorded_request(request)):
+            why = fault("ARGUMENTS_CHANGED", f"{self.model}: the request changed while it was judged; send it again")
+        else:
             return permit
-        why = fault("GATE_DENIED", f"{self.model}: a hook changed the request, and the framework sends its own")
         self.session.after(permit.ticket, Outcome("cancelled", error=why))
         raise CallDenied(Err(why))
 
@@ -210,30 +259,36 @@ class Conversation:
 
     # --- the parts of a call ------------------------------------------------------------------------------------------
 
-    def before(self, name: str, args: Mapping[str, Any]) -> Permit:
-        """Judge a call and record its intent; `after` or `fail` must follow. Raises `CallDenied`."""
-        with self._faults:
-            ability, judged = self._build_call(name, args)
-            return self._permit(self.session.before(ability, judged), judged, args)
+    def before(self, name: str, args: Mapping[str, Any], *, fits: Fits | None = None) -> Permit:
+        """Judge a call and record its intent; `after` or `fail` must follow. Raises `CallDenied`.
 
-    async def abefore(self, name: str, args: Mapping[str, Any], *, wait: float | None = None) -> Permit:
+        The arguments are copied before they are judged, and the permit has the copy. An object that cannot be copied is
+        compared before this returns: if its JSON form changed meanwhile, the call is closed and denied.
+        """
+        with self._faults:
+            request = self._build_request(name, args, fits)
+            return self._permit(self.session.before(request.ability, request.judged), request)
+
+    async def abefore(
+        self, name: str, args: Mapping[str, Any], *, wait: float | None = None, fits: Fits | None = None
+    ) -> Permit:
         """Act like `before`, from a coroutine; wait *wait* seconds for a person, by default as long as the guard."""
         with self._faults:
-            ability, judged = self._build_call(name, args)
-            return self._permit(await self.session.abefore(ability, judged, wait=wait), judged, args)
+            request = self._build_request(name, args, fits)
+            return self._permit(await self.session.abefore(request.ability, request.judged, wait=wait), request)
 
     def after(self, permit: Permit, value: Any) -> Any:
         """Record the result of a call and return what the caller may see: *value*, unless a hook narrowed it.
 
-        Raises `ResultWithheld`.
+        Raises `ResultWithheld`, also for a result that acts later, such as a generator: it is recorded as a failure.
         """
-        recorded = recorded_result(value)
+        recorded = self._final_result(permit, value)
         with self._faults:
             return _visible_result(self.session.after(permit.ticket, self._result(permit, recorded)), recorded, value)
 
     async def aafter(self, permit: Permit, value: Any) -> Any:
         """Act like `after`, from a coroutine."""
-        recorded = recorded_result(value)
+        recorded = self._final_result(permit, value)
         with self._faults:
             result = await self.session.aafter(permit.ticket, self._result(permit, recorded))
             return _visible_result(result, recorded, value)
@@ -270,37 +325,81 @@ class Conversation:
     def _result(self, permit: Permit, recorded: Json) -> Outcome:
         return Outcome("result", recorded, late=self.session.door.clock() > permit.ticket.deadline)
 
-    def _build_call(self, name: str, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the ability and the arguments to judge; an undeclared tool uses the ability `OTHER`."""
+    def _final_result(self, permit: Permit, value: Any) -> Json:
+        """Return the result to record; one that acts later is closed, and recorded as a failure of the tool."""
+        try:
+            return recorded_result(value, is_final=True)  # type: ignore[no-any-return]
+        except ActsLaterError as problem:
+            why = f"{permit.ticket.bound.id} returned what cannot be recorded: {problem}; return its values"
+            error = fault("TOOL_ERROR", why)
+            self.session.after(permit.ticket, Outcome("failed", error=error))
+            raise ResultWithheld(error) from None
+
+    def _build_request(self, name: str, args: Mapping[str, Any], fits: Fits | None) -> _Request:
+        """Return the call to judge; an undeclared tool uses the ability `OTHER`. Raises `CallDenied`."""
         if os.getpid() != self._process:
             why = "the process was forked after the conversation began; begin another one"
             raise BindingError(fault("SESSION_ENDED", f"session {self.id} belongs to another process: {why}"))
-        given = as_json(args)
-        if self.declared_effects(name) is not None or (self._unknown == "deny" and name not in _RESERVED):
-            return f"{self._agent}/{name}", given
-        return f"{self._agent}/{OTHER}", {"tool": name, "input": given}
+        name = require_text(name, "the name of a tool")
+        is_known = self.declared_effects(name) is not None or (self._unknown == "deny" and name not in _RESERVED)
+        ability = f"{self._agent}/{name if is_known else OTHER}"
+        try:
+            copy = copy_argument({require_text(each, "the name of an argument"): args[each] for each in args})
+        except IntakeError as problem:
+            raise CallDenied(self.session.refuse(ability, problem.error)) from None
+        return _Request(ability, copy.json if is_known else {"tool": name, "input": copy.json}, copy, fits)
 
-    def _permit(self, opened: Result[Ticket], judged: Object, given: Mapping[str, Any]) -> Permit:
+    def _permit(self, opened: Result[Ticket], request: _Request) -> Permit:
         if isinstance(opened, Err):
             raise CallDenied(opened)
         ticket = opened.value
         try:
-            return Permit(self, ticket, self._args(ticket, judged, given))
+            return Permit(self, ticket, self._args(ticket, request))
         except BaseException as problem:
-            why = fault("CANCELLED", f"{ticket.bound.id} was not begun: {describe(problem)}")
+            code = problem.error.code if isinstance(problem, DeedbookError) else "CANCELLED"
+            reason = problem.error.message if isinstance(problem, DeedbookError) else describe(problem)
+            why = fault(code, f"{ticket.bound.id} was not begun: {reason}")
             self.session.after(ticket, Outcome("cancelled", error=why))
             raise
 
-    def _args(self, ticket: Ticket, judged: Object, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments to use: the program's own objects, except where a hook changed them."""
-        if ticket.raw == canonical.encode(dict(judged)):
-            return dict(given)
-        changed = canonical.decode(ticket.raw)
-        if ticket.bound.id == f"{self._agent}/{OTHER}":
-            if changed["tool"] != judged["tool"]:
-                raise CallDenied(Err(_changed_tool(ticket)))
-            judged, changed = judged["input"], changed["input"]
-        return {name: given[name] if name in given and judged[name] == each else each for name, each in changed.items()}
+    def _args(self, ticket: Ticket, request: _Request) -> dict[str, Any]:
+        """Return the arguments to use: the copy, with what a hook changed. Raises `CallDenied`."""
+        given, used = request.copy.json, request.copy.value
+        if ticket.raw != canonical.encode(request.judged):
+            changed = canonical.decode(ticket.raw)
+            if ticket.bound.id == f"{self._agent}/{OTHER}":
+                if changed["tool"] != request.judged["tool"]:
+                    raise CallDenied(Err(_changed_tool(ticket)))
+                changed = changed["input"]
+            kept = {name for name, each in changed.items() if name in given and _is_same(given[name], each)}
+            used = {name: used[name] if name in kept else each for name, each in changed.items()}
+            if request.fits is not None and (why := request.fits(used)) is not None:
+                why = f"{ticket.bound.id}: a hook changed the arguments, and {why}"
+                raise CallDenied(Err(fault("GATE_DENIED", why)))
+            given = {name: given[name] for name in kept}
+        if request.copy.shared:
+            _require_same(given, used, ticket)
+        return dict(used)
+
+
+def _is_same(judged: Json, other: Json) -> bool:
+    """Return whether *other* is recorded as what was judged: for Python, ``1`` and ``True`` are equal."""
+    try:
+        return canonical.encode(judged) == canonical.encode(other)
+    except IntakeError:
+        return False
+
+
+def _require_same(given: Mapping[str, Any], used: Mapping[str, Any], ticket: Ticket) -> None:
+    """Raise `CallDenied` if an object among the arguments is no longer what was judged."""
+    for name, judged in given.items():
+        try:
+            now = copy_argument(used[name]).json
+        except IntakeError as problem:
+            now = {"refused": problem.error.message}
+        if not _is_same(judged, now):
+            why = f"the argument {name!r} of {ticket.bound.id} changed while the call was judged; make the call again"
+            raise CallDenied(Err(fault("ARGUMENTS_CHANGED", why)))
 
 
 def current(session_of: Callable[[Conversation], bool]) -> Conversation | None:

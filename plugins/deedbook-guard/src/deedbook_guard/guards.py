@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import wraps
-from inspect import BoundArguments, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, NoReturn, ParamSpec, Self, TypeVar, cast
@@ -13,8 +12,9 @@ from deedbook.format.errors import BindingError, DeedbookError, fault, recordabl
 from deedbook.policy.match import EFFECTS
 
 from .adoption.programs import note_guard, refuse_session
-from .conversation import Conversation, current
+from .conversation import Conversation, Fits, current
 from .faults import FaultReport
+from .parameters import Parameters
 from .workspaces import OPEN, choose_workspace, find_or_create, open_client
 
 NO_POLICY: Final = "no policy in force"
@@ -79,13 +79,27 @@ class Guard:
     def _is_own(self, conversation: Conversation) -> bool:
         return conversation in self._conversations
 
-    def call(self, name: str, args: Mapping[str, Any], perform: Callable[[dict[str, Any]], Any]) -> Any:
+    def call(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        perform: Callable[[dict[str, Any]], Any],
+        *,
+        fits: Fits | None = None,
+    ) -> Any:
         """Call the tool *name* in the current conversation; see `Conversation.call`."""
-        return self.current.call(name, args, perform)
+        return self.current.call(name, args, perform, fits=fits)
 
-    async def acall(self, name: str, args: Mapping[str, Any], perform: Callable[[dict[str, Any]], Any]) -> Any:
+    async def acall(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        perform: Callable[[dict[str, Any]], Any],
+        *,
+        fits: Fits | None = None,
+    ) -> Any:
         """Act like `call`, from a coroutine."""
-        return await self.current.acall(name, args, perform)
+        return await self.current.acall(name, args, perform, fits=fits)
 
     def tool(
         self, *, name: str | None = None, effects: Literal["none", "read", "write", "irreversible"] | None = None
@@ -97,15 +111,14 @@ class Guard:
 
         def decorate(function: Callable[P, T]) -> Callable[P, T]:
             tool = name or str(getattr(function, "__name__", ""))
-            self._check(tool, effects, function)
-            return _wrap(self, tool, function)
+            self._check(tool, effects)
+            return _wrap(self, tool, function, Parameters.read(tool, function))
 
         return decorate
 
-    def _check(self, tool: str, effects: str | None, function: Callable[..., Any]) -> None:
-        if isgeneratorfunction(function) or isasyncgenfunction(function):
-            why = "a generator goes on after it returned, so its outcome cannot be recorded; return a list"
-            raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: {why}"))
+    def _check(self, tool: str, effects: str | None) -> None:
+        if not tool:
+            raise BindingError(fault("BINDING_INVALID", "the tool has no name of its own; give it one with name="))
         if effects is not None and effects not in EFFECTS:
             raise BindingError(fault("BINDING_INVALID", f"tool {tool!r}: effects {effects!r} is none of {EFFECTS}"))
         entry = self._find_declaration(tool)
@@ -180,37 +193,20 @@ def guard(
         raise problem.with_traceback(None) from None
 
 
-def _wrap(guard_: Guard, tool: str, function: Callable[P, T]) -> Callable[P, T]:
-    shape = signature(function)
+def _wrap(guard_: Guard, tool: str, function: Callable[P, T], parameters: Parameters) -> Callable[P, T]:
+    if parameters.is_async:
 
-    def bind(*args: Any, **kwargs: Any) -> BoundArguments:
-        bound = shape.bind(*args, **kwargs)
-        bound.apply_defaults()  # a policy judges all arguments, not only those that the caller names
-        return bound
+        @wraps(function)
+        async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
+            given = parameters.bind(acall, args, kwargs)
+            return await guard_.acall(tool, given.by_name, given.apply, fits=given.misfit)
+
+        return cast("Callable[P, T]", acall)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        bound = bind(*args, **kwargs)
-        made: T = guard_.call(tool, _arguments_by_name(bound), lambda changed: _apply(function, shape, bound, changed))
+        given = parameters.bind(call, args, kwargs)
+        made: T = guard_.call(tool, given.by_name, given.apply, fits=given.misfit)
         return made
 
-    @wraps(function)
-    async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
-        bound = bind(*args, **kwargs)
-        return await guard_.acall(
-            tool, _arguments_by_name(bound), lambda changed: _apply(function, shape, bound, changed)
-        )
-
-    return cast("Callable[P, T]", acall) if iscoroutinefunction(function) else call
-
-
-def _arguments_by_name(bound: BoundArguments) -> dict[str, Any]:
-    """Return the arguments by name, without the object that a method belongs to."""
-    return {name: each for name, each in bound.arguments.items() if name not in ("self", "cls")}
-
-
-def _apply(function: Callable[..., Any], shape: Signature, bound: BoundArguments, changed: dict[str, Any]) -> Any:
-    """Call *function* with the arguments as judged."""
-    owner = {name: each for name, each in bound.arguments.items() if name in ("self", "cls")}
-    made = BoundArguments(shape, {**owner, **changed})
-    return function(*made.args, **made.kwargs)
+    return call

@@ -109,9 +109,9 @@ class Ledgers:
         return self._source().state
 
     def _source(self) -> "Workspace":
-        from deedbook.workspace.workspace import read_workspace
+        from deedbook.cli.ledgers import read_recorded
 
-        return read_workspace(self.workspace)
+        return read_recorded(self.workspace)
 
     def _charter(self, digest: str) -> Mapping[str, Any]:
         """Return the document of the charter that is kept under *digest*; an empty one where there is none."""

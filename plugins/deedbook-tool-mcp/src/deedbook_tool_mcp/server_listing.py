@@ -16,6 +16,7 @@ from deedbook.plugins.host import WorkspaceHost
 from deedbook.plugins.plugins import Catalogue, load
 from deedbook.programs.workers import Workers
 from deedbook.workspace.site import Site
+from deedbook.workspace.trust import check_programs
 
 from .servers import HANDLER, MAX_LISTING, connection_of, digest_of, listing_path
 
@@ -46,6 +47,7 @@ def survey_server(
 ) -> dict[str, Any]:
     """Start or reach *server*, and return its listing to store; raises `DeedbookError`."""
     site = Site.of(workspace)
+    check_programs(server.connection_settings(), site.root)
     secrets = site.secret_values()
     with Folder.at(site.root) as root, Workers(private=any(secrets.values())) as workers:
         host = WorkspaceHost(root, site.file_roots, site.hidden, secrets, schemas, lambda: workers, site.secrets)

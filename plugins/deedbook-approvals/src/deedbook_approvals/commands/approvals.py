@@ -241,9 +241,9 @@ def _queue(options: GlobalOptions) -> Any:
 
 
 def _state(options: GlobalOptions) -> "Path":
-    from deedbook.workspace.workspace import read_workspace
+    from deedbook.cli.ledgers import read_recorded
 
-    return read_workspace(options.workspace).state
+    return read_recorded(options.workspace).state
 
 
 def _now() -> str:

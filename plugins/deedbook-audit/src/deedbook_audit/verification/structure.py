@@ -15,6 +15,8 @@ from deedbook.format.families import CATALOGUE, OUTCOMES
 from deedbook_audit.approval_rules import ANSWERS, SETTLED, ApprovalRules, Approvers
 from deedbook_audit.memory_rules import ABOUT as REMEMBERED
 from deedbook_audit.memory_rules import MemoryRules
+from deedbook_audit.person_rules import ABOUT as PEOPLE
+from deedbook_audit.person_rules import PersonRules
 from deedbook_audit.report import Findings
 from deedbook_audit.skip_rules import ABOUT as SKIPS
 from deedbook_audit.skip_rules import check_skip
@@ -38,9 +40,14 @@ _INTENTS: Final[Mapping[str, str]] = MappingProxyType(
 _APPROVAL_EVENTS: Final = frozenset(
     {"approval.requested", "approval.answered", "approval.used", SETTLED, *ANSWERS, *OUTCOMES}
 )
+_ANSWERS: Final = _APPROVAL_EVENTS | PEOPLE
+_WITH_CALLS: Final = _APPROVAL_EVENTS | TASKS | {"session.forked"}
+"""The event types after which calls are checked: these may stand under them, or repeat those of a parent."""
 _NONE: Final[frozenset[str]] = frozenset()
 _SUSPENSION: Final = frozenset({"session.suspended", "session.resumed"})
-_ABOUT: Final = _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT | CYCLES | SKIPS
+_ABOUT: Final = (
+    _SUSPENSION | _APPROVAL_EVENTS | TASKS | AUDITED | KINDS | REMEMBERED | DESCENT | CYCLES | SKIPS | PEOPLE
+)
 _RULED: Final = (_ABOUT | {HEAD, "ledger.excised"}) - OUTCOMES.keys()
 WATCHED: Final = _RULED | OUTCOMES.keys()
 """The event types whose payloads are checked here; of the others only the causal fields are."""
@@ -49,16 +56,21 @@ _PLAIN: Final = frozenset(CATALOGUE) - OUTCOMES.keys() - _INTENTS.keys() - {*ROO
 _SIGNED: Final = "a call that an approver signed for, and no other"
 _ONE_LIFE: Final = "a task that is made once and runs one run at a time"
 _CYCLE: Final = "a cycle that begins, goes from phase to phase and ends, with every decision that it named"
+_PERSON: Final = "a decision of a person that a signed answer in this ledger shows"
 _IN_TURN: Final = "what was proposed, checked and in turn"
 
 
 class Structure:
     """The structure part over one ledger: `check` every line in order, `finish`, then read the `notes`.
 
-    *workspace* is true for the workspace ledger; *approvers* returns the keys of a charter's approvers.
+    *workspace* is true for the workspace ledger; *approvers* returns the keys of a charter's approvers. *session* is
+    the ledger's id, if it is known.
     """
 
-    def __init__(self, findings: Findings, *, workspace: bool = False, approvers: Approvers | None = None) -> None:
+    def __init__(
+        self, findings: Findings, *, workspace: bool = False, approvers: Approvers | None = None,
+        session: str | None = None,
+    ) -> None:  # fmt: skip
         self.ended = False
         self._findings = findings
         self._root_type = ROOTS[workspace]
@@ -68,14 +80,16 @@ class Structure:
         self._open: dict[bytes, tuple[int, str]] = {}
         self._ts = b""
         self._backwards = 0
-        self._approvals = ApprovalRules(approvers)
+        self._approvals = ApprovalRules(approvers, session)
         self._hierarchy = Hierarchy(workspace=workspace)
         self._tasks = TaskRules(workspace=workspace)
         self._completeness = CompletenessRules()
         self._memory = MemoryRules()
         self._fork = ForkRules()
         self._workflows = WorkflowRules()
+        self._people = PersonRules()
         self._outcome: bytes | None = None
+        self._intent: bytes | None = None
         self._is_plain = True
         self._excised: dict[int, str] = {}
         self._to_excise: list[int] = []
@@ -152,7 +166,7 @@ class Structure:
             self._open[span] = line, kind
         elif kind in _INTENTS:
             self._close(line, kind, parent)
-            self._outcome = span
+            self._outcome, self._intent = span, parent
         elif kind in ROOTS and span != self._root:
             self._findings.add(line, "root", f"{kind} on the first line only", "a second one")
         elif kind == "session.end":
@@ -206,9 +220,11 @@ class Structure:
         self, kind: str, span: bytes, parent: bytes | None
     ) -> Iterator[tuple[str, str, Iterator[str]]]:
         """Yield the results of the rules for an excised event, from its header alone."""
-        self._is_plain = self._is_plain and kind not in _APPROVAL_EVENTS and kind not in TASKS
+        self._is_plain = self._is_plain and kind not in _WITH_CALLS
         if kind in _APPROVAL_EVENTS:
             yield "approval", _SIGNED, self._approvals.check_excised(kind, span, parent)
+        if kind in PEOPLE:
+            yield "approval", _PERSON, self._people.check(kind, span, parent, None, self._intent)
         if kind in TASKS:
             yield "task", _ONE_LIFE, self._tasks.check_excised(kind, span, parent)
         if kind in REMEMBERED:
@@ -220,11 +236,11 @@ class Structure:
         self, line: int, kind: str, span: bytes, parent: bytes | None, payload: Any
     ) -> Iterator[tuple[str, str, Iterator[str]]]:
         excised = {*self._excised.values()} if self._excised else _NONE
-        if kind in _APPROVAL_EVENTS:
+        if kind in _WITH_CALLS:
             self._is_plain = False
-            yield "approval", _SIGNED, self._approvals.check(kind, span, parent, payload)
+        if kind in _ANSWERS:
+            yield from self._run_person_rules(kind, span, parent, payload)
         if kind in TASKS:
-            self._is_plain = False
             yield "task", _ONE_LIFE, self._tasks.check(kind, span, parent, payload)
         if kind in KINDS or kind == HEAD:
             wanted = "a session of one run of one process that lives"
@@ -241,6 +257,14 @@ class Structure:
             yield "audit", wanted, check_skip(payload, self._open.get(parent or b"", (0, ""))[1])
         if kind in AUDITED:
             yield "audit", "a record of all that happened", self._completeness.check(line, kind, parent, payload)
+
+    def _run_person_rules(
+        self, kind: str, span: bytes, parent: bytes | None, payload: Any
+    ) -> Iterator[tuple[str, str, Iterator[str]]]:
+        if kind in _APPROVAL_EVENTS:
+            yield "approval", _SIGNED, self._approvals.check(kind, span, parent, payload)
+        if kind in PEOPLE:
+            yield "approval", _PERSON, self._people.check(kind, span, parent, payload, self._intent)
 
 
 def _describe_suspension(payload: Any, calls: int) -> Iterator[str]:

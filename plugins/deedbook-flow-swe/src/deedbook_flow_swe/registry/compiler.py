@@ -25,6 +25,8 @@ from .schema_names import SchemaNames
 
 ESCALATE_AFTER: Final = 3
 """How many rollbacks on the same issue go to a person, if the pipeline does not say."""
+MOST_ESCALATIONS: Final = 10
+"""How many times one task may ask a person, if the pipeline does not say."""
 _ANY_UNIT: Final[Object] = {}
 
 
@@ -244,6 +246,7 @@ class PipelineCompiler:
             phases=tuple(contracts),
             units=None if units is None else Units(**units),
             escalate_after=said.get("escalate_after", ESCALATE_AFTER),
+            most_escalations=said.get("most_escalations", MOST_ESCALATIONS),
             severities={name: tuple(those) for name, those in said["severities"].items()},
             sizes=tuple(said["sizes"]),
             abilities=dict(said["abilities"]),

@@ -2,7 +2,7 @@
 
 | file | what it is | schema |
 |---|---|---|
-| ``pipeline.yaml`` | a pipeline | ``pipeline_v1`` |
+| ``pipeline.yaml`` | a pipeline | ``pipeline_v2``, ``pipeline_v1`` |
 | ``contracts/<phase>.yaml`` | the contract of a phase | ``contract_v2``, ``contract_v1`` |
 | ``routing/<id>.yaml`` | a routing policy | ``routing_policy_v1`` |
 | ``schemas/<name>.json`` | the schema of a file that phases give | a JSON Schema |
@@ -25,12 +25,15 @@ CONTRACTS: Final = "contracts"
 ROUTING: Final = "routing"
 SCHEMAS: Final = "schemas"
 FORMS: Final[Mapping[str, str]] = {
-    PIPELINES: "pipeline_v1",
+    PIPELINES: "pipeline_v2",
     CONTRACTS: "contract_v2",
     ROUTING: "routing_policy_v1",
 }
 """The newest schema of the files on each axis; those of `SCHEMAS` are JSON Schemas."""
-_OLDER: Final[Mapping[tuple[str, str], str]] = {(CONTRACTS, "v1"): "contract_v1"}
+_OLDER: Final[Mapping[tuple[str, str], str]] = {
+    (PIPELINES, "v1"): "pipeline_v1",
+    (CONTRACTS, "v1"): "contract_v1",
+}
 """The schemas of older versions, by axis and version."""
 
 AGENT_HOLE: Final = "{agent}"

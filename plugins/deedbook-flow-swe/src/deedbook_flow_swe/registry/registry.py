@@ -4,7 +4,7 @@ If any file has a fault, the workspace does not compile, so nothing of it is in 
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 import attrs
 
@@ -134,10 +134,22 @@ def _choose_agents(
             contracts[name] = attrs.evolve(file, agent=agent)
 
 
+_ASKS: Final = "ask_human"
+"""The use of the ability that asks a person."""
+_QUESTION: Final = {"tool": "swe-review"}
+_HOW_TO_ASK: Final = "handler: {tool: swe-review} and tags: [approval-gate]"
+
+
 def _check_pipeline(file: PipelineFile, workspace: Workspace) -> Iterator[DomainError]:
     for use, name in file.front["abilities"].items():
-        if name not in workspace.abilities:
-            why = f"{use}: {name} is not declared{suggest(name, workspace.abilities)}; declare it, or correct the id"
+        found = workspace.abilities.get(name)
+        if found is None:
+            more = f" with {_HOW_TO_ASK}" if use == _ASKS else ""
+            near = suggest(name, workspace.abilities)
+            why = f"{use}: {name} is not declared{near}; declare it{more}, or correct the id"
+            yield fault("SOURCE_INVALID", why, place=file.place("abilities", use))
+        elif use == _ASKS and found.handler != _QUESTION:
+            why = f"{use}: {name} does not ask a person ({found.place}); name an ability with {_HOW_TO_ASK}"
             yield fault("SOURCE_INVALID", why, place=file.place("abilities", use))
     policy = file.front.get("human_triggers")
     if policy is not None and policy not in workspace.policies:

@@ -7,8 +7,10 @@ from typing import Any, Final
 import attrs
 
 from deedbook.approvals.results import sign_as
+from deedbook.continuation.resume import open_requests
 from deedbook.contract import Event, Principal
-from deedbook.format.errors import DeedbookError, Err, Result
+from deedbook.format.errors import ApprovalError, DeedbookError, Err, Result, fault
+from deedbook.format.reader import read
 from deedbook.format.waits import get_result
 from deedbook.kernel import Kernel
 from deedbook.sessions.session import Session
@@ -46,13 +48,28 @@ class PipelineRunner:
             return [get_result(each) for each in [pool.submit(self._run_one, task) for task in tasks]]
 
     def go_on(self, row: TaskRow, result: Any = None, *, approver: str | None = None, wait: float = 0.0) -> TaskEnding:
-        """Go on with the session of a task; *result* is what an *approver* decides instead of the call that waits."""
+        """Go on with the session of a task; *result* is what an *approver* decides about the question that waits.
+
+        Raises `DeedbookError` if the task waits for something else.
+        """
         assert row.session is not None
         given = None
         if result is not None:
-            given = sign_as(self.kernel.bindings.charter.document["principals"], result, approver, "")
+            question = self._find_question(row.task_id, row.session)
+            given = sign_as(self.kernel.bindings.charter.document["principals"], result, approver, question)
         session = self.kernel.resume(row.session, result=given, wait=wait)
         return self._finish(row.task_id, session, session.go_on)
+
+    def _find_question(self, task: str, session: str) -> str:
+        """Return the request with the question to a person at which *task* waits; a decision is no other result."""
+        waiting = [event.payload for event in open_requests(list(read(self.kernel.site.state / "sessions" / session)))]
+        asking = self.definition.abilities.get("ask_human")
+        found = next((each for each in waiting if each.get("name") == asking), None)
+        if found is None:
+            others = [f"deedbook approvals show {each['approval']} ({each['name']})" for each in waiting]
+            more = f"; it waits for another answer: {', '.join(others)}" if others else ""
+            raise ApprovalError(fault("RESUME_REFUSED", f"{task} has asked no person for a decision{more}"))
+        return str(found["approval"])
 
     def _run_one(self, task: "QueuedTask | TaskRow") -> TaskEnding:
         identity = task.id if isinstance(task, QueuedTask) else task.task_id

@@ -68,7 +68,8 @@ class PipelineState:
     *phase* is the phase in which it is, *state* that phase in capital letters or an exceptional state. *passes_on* are
     the phases that cannot mend what a later phase finds. *blocks* counts the blocks by issue; *asked* is whether the
     person is asked about outputs that passed all rules (``review``) or about a block (``block``). *first* is the phase
-    before which the task does not go back.
+    before which the task does not go back. *escalations* counts how often a person was asked; a task that would ask
+    more than *most_escalations* times fails.
     """
 
     phases: tuple[str, ...]
@@ -78,6 +79,8 @@ class PipelineState:
     history: Mapping[str, PhaseHistory]
     passes_on: frozenset[str] = frozenset()
     escalate_after: int = 3
+    most_escalations: int = 10
+    escalations: int = 0
     blocks: Mapping[str, int] = attrs.field(factory=dict)
     asked: str = ""
     issue: str = ""
@@ -86,7 +89,9 @@ class PipelineState:
     started: str | None = None
 
     @classmethod
-    def begin(cls, phases: tuple[str, ...], *, passes_on: frozenset[str], escalate_after: int) -> Self:
+    def begin(
+        cls, phases: tuple[str, ...], *, passes_on: frozenset[str], escalate_after: int, most_escalations: int = 10
+    ) -> Self:
         """Return the state of a task that has not begun its first phase."""
         return cls(
             phases=phases,
@@ -96,6 +101,7 @@ class PipelineState:
             history={phase: PhaseHistory(phase=phase) for phase in phases},
             passes_on=passes_on,
             escalate_after=escalate_after,
+            most_escalations=most_escalations,
         )
 
     @property
@@ -151,6 +157,8 @@ class PipelineState:
     ) -> "tuple[Self, tuple[Rollback, ...]]":
         """Block the present phase: return the state after it, with the moves back, which are none for a person.
 
+        The task fails if it has asked a person too often.
+
         *own*: its own outputs are at fault, so it runs again, and the move is one from the phase to itself.
         """
         self._require(self.phase.upper())
@@ -162,15 +170,15 @@ class PipelineState:
             reason=reason,
         )
         if needs_person or count >= self.escalate_after or (self.phase == self.first and not own):
-            return attrs.evolve(blocked, state=AWAITING_HUMAN, asked="block"), ()
+            return _escalate(blocked, "block"), ()
         if own:
             return _run_again(blocked, issue, reason, count)
         return _roll_back(blocked, issue, reason, count)
 
     def review(self, issue: str, reason: str) -> Self:
-        """Ask a person about the present phase, whose outputs have passed all rules."""
+        """Ask a person about the present phase, whose outputs have passed all rules; see `block`."""
         self._require(self.phase.upper())
-        return attrs.evolve(self, state=AWAITING_HUMAN, asked="review", issue=issue, reason=reason)
+        return _escalate(attrs.evolve(self, issue=issue, reason=reason), "review")
 
     def answer(self, decision: str) -> "tuple[Self, tuple[Rollback, ...]]":
         """Go on as a person decides.
@@ -207,6 +215,13 @@ class PipelineState:
 def _with(task: _State, entry: PhaseHistory, /, **more: Any) -> _State:
     """Return *task* with the history *entry* of a phase, and *more*."""
     return attrs.evolve(task, history={**task.history, entry.phase: entry}, **more)
+
+
+def _escalate(state: _State, asked: str) -> _State:
+    """Return the state in which a person is asked; FAILED if that was done too often."""
+    if state.escalations >= state.most_escalations:
+        return attrs.evolve(state, state=FAILED)
+    return attrs.evolve(state, state=AWAITING_HUMAN, asked=asked, escalations=state.escalations + 1)
 
 
 def _run_again(state: _State, issue: str, reason: str, count: int) -> tuple[_State, tuple[Rollback, ...]]:

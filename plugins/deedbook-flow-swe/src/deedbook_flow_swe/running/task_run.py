@@ -33,7 +33,7 @@ from .publisher import Publisher
 from .repository import MOVED, Update
 from .review import REVIEWED, find_classes, find_review
 from .rewarding import reward_task
-from .state import DONE, GO_ON, HALTED, STOP, PipelineState, Rollback
+from .state import DONE, FAILED, GO_ON, HALTED, STOP, PipelineState, Rollback
 from .unit_run import UnitProgress, UnitRuns, order_units
 
 MERGED: Final = "MERGED.md"
@@ -57,6 +57,7 @@ class TaskRun:
             tuple(each.phase for each in definition.phases),
             passes_on=frozenset(each.phase for each in definition.phases if each.on_rollback == "pass_on"),
             escalate_after=definition.escalate_after,
+            most_escalations=definition.most_escalations,
         )
         self._returned: File | None = None
         self._superseded = 0
@@ -83,6 +84,15 @@ class TaskRun:
     def state(self) -> str:
         """The present state of the task."""
         return self._state.state
+
+    @property
+    def failure(self) -> str:
+        """Why the task failed; empty if it did not."""
+        if self._state.state != FAILED:
+            return ""
+        limit = f"most_escalations of the pipeline {self._definition.id}"
+        asked = f"a person was asked {self._state.escalations} times, which is the limit ({limit})"
+        return f"{asked}; the next question was: {self._state.reason[:_LONGEST]}"
 
     @property
     def commit(self) -> str | None:
@@ -143,6 +153,9 @@ class TaskRun:
         if reason:
             issue = f"{contract.phase}:{REVIEWED}:"
             self._state = self._state.review(issue, reason)
+            if self._state.has_ended:
+                self._publisher.publish(self._state, {})
+                return
             if self._ask(contract, outcome.outputs) != GO_ON:
                 return
         self._complete(contract, outcome)
@@ -261,6 +274,8 @@ class TaskRun:
         path, text = fill(contract.rollback.path, material.values(block.unit)), render_signal(signal)
         if moves:
             self._move_back(contract, moves, block.unit, {path: text})
+        elif self._state.has_ended:
+            self._publisher.publish(self._state, {path: text})
         else:
             self._waiting = {path: text}
             self._ask(contract, material.files.get(contract.phase, {}))
@@ -392,8 +407,8 @@ def run_task(run: Run, definition: Definition, task: Object) -> None:
         made[0].go()
 
     run.parallel([Branch(str(task["id"]), work, skill=definition.skill)])
-    state, commit = made[0].state, made[0].commit
-    text = f"{task['id']}: {state}{f', merged as {commit}' if commit else ''}"
+    state, commit, failure = made[0].state, made[0].commit, made[0].failure
+    text = f"{task['id']}: {state}{f', merged as {commit}' if commit else ''}{f': {failure}' if failure else ''}"
     if state == DONE:
         steps = [each.phase for each in definition.phases]
         context.verify({"output": text, "steps_completed": steps, "tool_calls_made": [], "schema_version": "v1"})

@@ -12,12 +12,19 @@ from typing import Any, Final
 
 import attrs
 
+from deedbook.format.ownership import TRUSTED
+
 from .places import INBOX
 
 EXECUTOR: Final = "executor"
 RUNNER: Final = "pipeline-runner"
 _SOCKETS: Final = "/run/executor"
 """Where the runner and the executor see the socket of the executor."""
+_WORKSPACE: Final = "/workspace"
+"""Where the runner sees the workspace; it names it, so that no folder of a repository is taken for it.
+
+It is trusted whoever owns the mount: this file lies in it, and decides already what the services run.
+"""
 _NOBODY: Final = 65534
 _USER: Final = f"{_NOBODY}:{_NOBODY}"
 _RUNNER: Final = "${DEEDBOOK_UID:-0}"
@@ -70,12 +77,12 @@ def _runner(layout: Layout) -> dict[str, Any]:
     return {
         "build": ".",
         "user": _RUNNER_AND_GROUP,
-        "working_dir": "/workspace",
-        "command": ["deedbook", "swe", "run", "--all", "--every", "${DEEDBOOK_POLL_SECONDS:-10}"],
+        "working_dir": _WORKSPACE,
+        "command": ["deedbook", "-C", _WORKSPACE, "swe", "run", "--all", "--every", "${DEEDBOOK_POLL_SECONDS:-10}"],
         **_LASTING,
         "stop_grace_period": "1m",
-        "environment": {name: f"${{{name}:-}}" for name in sorted(layout.variables)},
-        "volumes": [".:/workspace", f"{EXECUTOR}:{_SOCKETS}"],
+        "environment": {TRUSTED: _WORKSPACE, **{name: f"${{{name}:-}}" for name in sorted(layout.variables)}},
+        "volumes": [f".:{_WORKSPACE}", f"{EXECUTOR}:{_SOCKETS}"],
         "networks": ["models"],
         "depends_on": [*layout.agents, EXECUTOR],
         "security_opt": ["no-new-privileges:true"],

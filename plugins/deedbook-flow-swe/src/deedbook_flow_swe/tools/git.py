@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from deedbook.contract import Ctx, Failed, HandlerSpec, Host, Json, Object
+from deedbook.plugins.host import mark_copy
 from deedbook_tool_standard.shapes import FOLDER, strict
 
 from .patches import check_patch, describe
@@ -162,6 +163,7 @@ class SweGit:
     def _open(self, args: Object, ctx: Ctx | None) -> dict[str, Any]:
         source, copy = self._repository(args["repository"], ctx), self._repository(args["worktree"], ctx)
         source.check()
+        mark_copy(self._host, copy.path)  # before it has files, since it may bring a .system/
         if not copy.exists() or not copy.has_git():
             copy.make(BRANCH.rpartition("/")[2])
         copy.check()

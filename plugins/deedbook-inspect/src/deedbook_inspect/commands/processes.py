@@ -22,12 +22,12 @@ SECTION: Final = "Record"
 @click.pass_obj
 def command(asked: GlobalOptions) -> int:
     """Show the processes that began sessions here, the runs of each, their sessions, and how each process ended."""
+    from deedbook.cli.ledgers import read_recorded
     from deedbook.format.files import Folder
     from deedbook.format.reader import list_sessions
     from deedbook.maintenance.processes import Processes, read_processes
-    from deedbook.workspace.workspace import read_workspace
 
-    state, found, listed = read_workspace(asked.workspace).state, Processes(), {}
+    state, found, listed = read_recorded(asked.workspace).state, Processes(), {}
     if state.is_dir():
         with Folder.at(state) as folder:
             found, listed = read_processes(folder), {each.id: each for each in list_sessions(folder)}

@@ -26,14 +26,13 @@ def command(asked: GlobalOptions, session: str | None, event: int | None, consis
 
     `workspace` is the workspace's own ledger. `deedbook verify --proof FILE` checks it, on any machine.
     """
-    from deedbook.cli.ledgers import WORKSPACE, own_session
+    from deedbook.cli.ledgers import WORKSPACE, own_session, read_recorded
     from deedbook.format.files import Folder
-    from deedbook.workspace.workspace import read_workspace
     from deedbook_audit import proving
 
     if bool(session) == bool(consistency) or (consistency and event is not None):
         raise click.UsageError("name a SESSION, with --event SEQ or without, or else --consistency OLD NEW")
-    source = read_workspace(asked.workspace)
+    source = read_recorded(asked.workspace)
     with Folder.at(source.state) as state:
         if consistency:
             as_json(proving.prove_consistency(state, *map(_read_note, consistency)))

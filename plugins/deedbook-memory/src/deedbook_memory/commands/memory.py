@@ -208,7 +208,9 @@ def retract(  # noqa: PLR0913 - one for each option
 @click.pass_obj
 def rebuild(asked: GlobalOptions) -> int:
     """Write the memory store again from the ledger; a store of a later form is left alone."""
-    workspace = _read_workspace(asked)
+    from deedbook.workspace.workspace import read_workspace
+
+    workspace = read_workspace(asked.workspace)
     with _open_book(workspace, afresh=True) as book:
         migration = None
         if book.stored.state == "old":
@@ -232,8 +234,9 @@ def import_file(asked: GlobalOptions, file: str) -> int:
     from pathlib import Path
 
     from deedbook.workspace.own_ledger import open_own_ledger
+    from deedbook.workspace.workspace import read_workspace
 
-    workspace = _read_workspace(asked)
+    workspace = read_workspace(asked.workspace)
     raw = Path(file).read_bytes()
     with open_own_ledger(workspace):  # a new workspace may begin with an import
         pass
@@ -341,9 +344,10 @@ def _parse_value(text: str) -> Any:
 
 
 def _read_workspace(asked: GlobalOptions) -> "Workspace":
-    from deedbook.workspace.workspace import read_workspace
+    """Return the workspace for reading."""
+    from deedbook.cli.ledgers import read_recorded
 
-    return read_workspace(asked.workspace)
+    return read_recorded(asked.workspace)
 
 
 def _find_persona(workspace: "Workspace", persona: str | None) -> str | None:

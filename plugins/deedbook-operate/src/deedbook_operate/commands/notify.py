@@ -31,21 +31,22 @@ def run(options: GlobalOptions, *, once: bool) -> int:
 
     A message is sent at least once. One that cannot be delivered is tried again.
     """
-    from deedbook.format.files import Folder
     from deedbook.workspace.site import Site
+    from deedbook.workspace.trust import check_programs, open_state
     from deedbook.workspace.workspace import read_workspace
     from deedbook_operate.notifying.delivery import build_targets
     from deedbook_operate.notifying.runner import Runner
 
     workspace = read_workspace(options.workspace)
     site = Site.of(workspace)
+    check_programs(_read_settings(workspace), workspace.root)
     targets = build_targets(_read_settings(workspace), site.secret_values())
     mask = site.sealer().mark_secrets
 
     def report(target: str, why: str) -> None:
         report_error(mask(f"target {target}: {why}"))
 
-    with Folder.at(workspace.state, create=True) as state:
+    with open_state(workspace.root, workspace.state, create=True) as state:
         if not once:
             message(f"telling {', '.join(targets)}; end with Ctrl-C")
         runner = Runner(state, workspace.root.name or "/", targets, report)

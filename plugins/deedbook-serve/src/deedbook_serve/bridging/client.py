@@ -14,6 +14,7 @@ LARGEST = 16 * 1024 * 1024
 LIMIT = 10.0
 STATE = ".deedbook"
 SOCKET = "bridge.sock"
+OTHERS_WRITE = 0o022
 REFUSABLE_EVENTS = (
     "PreToolUse", "UserPromptSubmit", "UserPromptExpansion", "PreCompact", "ConfigChange", "TaskCreated", "Elicitation",
     "ElicitationResult", "PreModelSwitch", "PermissionRequest", "permissionRequest", "BeforeTool", "BeforeAgent",
@@ -46,7 +47,7 @@ def run(arguments: list[str]) -> int:
         why = f"no answer within {limit:g} s"
     except BaseException as problem:  # noqa: BLE001 - any failure is a refusal
         why = str(problem) or type(problem).__name__
-    return _refuse(event, why)
+    return refuse(event, why)
 
 
 def _arguments(arguments: list[str]) -> tuple[str, float, str, str]:
@@ -133,23 +134,54 @@ def _enter(state: str) -> None:
     while True:
         place = f"{here.rstrip('/')}/{STATE}"
         try:
-            owner = posix.stat(place).st_uid
+            found = posix.stat(place)
         except OSError:
             if here in ("/", ""):
                 raise FileNotFoundError(f"there is no {STATE} here or above; name the state folder") from None
             here = here[: here.rfind("/")] or "/"
             continue
-        if owner not in (posix.getuid(), 0):
+        if found.st_uid not in (posix.getuid(), 0):
             raise PermissionError(f"{place} belongs to another user")
+        if found.st_mode & OTHERS_WRITE:
+            raise PermissionError(f"{place} can be written by other users; correct it with chmod go-w")
+        _refuse_copy(posix.getcwd())
         posix.chdir(place)
         return
+
+
+def _refuse_copy(here: str) -> None:
+    """Raise `PermissionError` in a copy of a repository that Deedbook made: see `deedbook.format.copies`."""
+    above = here
+    while above not in ("/", ""):
+        above = above[: above.rfind("/")] or "/"
+        marks = f"{above.rstrip('/')}/{STATE}/copies"
+        try:
+            owner = posix.stat(marks).st_uid
+        except OSError:
+            continue
+        copy = here if owner in (posix.getuid(), 0) else above
+        while copy != above:
+            from hashlib import sha256  # noqa: PLC0415 - it costs time, and only copies need it
+
+            name = sha256(copy[len(above.rstrip("/")) + 1 :].encode("utf-8", "surrogateescape")).hexdigest()
+            if _is_there(f"{marks}/{name}"):
+                raise PermissionError(f"{copy} is a copy of a repository, made by Deedbook; name the state folder")
+            copy = copy[: copy.rfind("/")] or "/"
+
+
+def _is_there(place: str) -> bool:
+    try:
+        posix.stat(place)
+    except OSError:
+        return False
+    return True
 
 
 def _raise_late(_number: int, _frame: object) -> None:
     raise _Late
 
 
-def _refuse(event: str, why: str) -> int:
+def refuse(event: str, why: str) -> int:
     """Refuse in a form that every agent understands; at an event that cannot be refused, report the error."""
     text = "".join(c if c.isprintable() and c not in '"\\' else " " for c in why)[:500]
     _write(2, f"Deedbook: {text}\n".encode("utf-8", "replace"))

@@ -74,25 +74,38 @@ def _build_command(name: str) -> click.Command:
 
 def _run_hook(event: str, agent: str) -> int:
     from deedbook.cli.process import restore_stdout
-    from deedbook_serve.bridging.client import run
+    from deedbook.format.ownership import UntrustedError
+    from deedbook_serve.bridging.client import refuse, run
 
     restore_stdout()
     asked = click.get_current_context().find_object(GlobalOptions)
-    state = _find_state(asked.workspace if asked else ".")
+    try:
+        state = _find_state(asked.workspace if asked else ".")
+    except UntrustedError as problem:
+        return refuse(event, str(problem))
     return run([*(("--state", state) if state else ()), agent, event])
 
 
 def _find_state(workspace: str) -> str:
-    """Return the state folder; empty if it cannot be found: then the client searches for it, or refuses."""
+    """Return the state folder; empty if it cannot be found: then the client searches for it, or refuses.
+
+    Raises `UntrustedError` where others could answer in the place of the runtime.
+    """
     from deedbook.format.errors import DeedbookError
-    from deedbook.format.files import Folder
+    from deedbook.format.ownership import UntrustedError
     from deedbook.workspace.site import find_state
     from deedbook.workspace.sources import find_workspace
+    from deedbook.workspace.trust import open_sources, open_state
 
     try:
         root = find_workspace(Path(workspace))
-        with Folder.at(root) as folder:
-            return str(find_state(folder, root) or "")
+        with open_sources(root) as folder:
+            state = find_state(folder, root)
+        if state is not None:
+            open_state(root, state).close()
+        return str(state or "")
+    except UntrustedError:
+        raise
     except (DeedbookError, OSError):
         return ""
 

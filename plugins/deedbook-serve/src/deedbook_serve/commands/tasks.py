@@ -185,8 +185,10 @@ def decide(asked: GlobalOptions, task: str, said: str | None, note: str, princip
 @click.pass_obj
 def render(asked: GlobalOptions, task: str | None) -> int:
     """Write the pages of all tasks anew from the ledger, or that of TASK."""
+    from deedbook.workspace.workspace import read_workspace
     from deedbook_serve.tasks.pages import get_path, write
 
+    read_workspace(asked.workspace)  # what others may change is not written
     written = []
     with _open_book(asked) if task is None else _require_book(asked) as book:
         for each in [book.find(task)] if task else book or ():
@@ -282,11 +284,11 @@ def _open_book(asked: GlobalOptions) -> Any:
     """Open the tasks of the workspace; a null context if the workspace has no ledger yet."""
     from contextlib import nullcontext
 
-    from deedbook.workspace.workspace import read_workspace
+    from deedbook.cli.ledgers import read_recorded
     from deedbook_serve.tasks.book import TaskBook
 
     try:
-        return TaskBook.open(read_workspace(asked.workspace).state)
+        return TaskBook.open(read_recorded(asked.workspace).state)
     except FileNotFoundError:
         return nullcontext()
 
