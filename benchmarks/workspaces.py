@@ -85,6 +85,7 @@ def _settings(system: Path, durability: str, effects: str, *, policy: bool, key:
         "profile": "bench",
         "profiles": {"bench": {"durability": durability}},
         "abilities": {"echo": echo},
+        "default": {"write": "allow"},
     }
     if key:
         settings["checkpoints"] = {"key": key}

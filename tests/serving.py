@@ -119,6 +119,7 @@ SETTINGS = """\
       preflight: {event_type: PreAbilityCreate, handler: {hook: preflight}}
       narrows: {event_type: PostToolUse, handler: {hook: narrows}}
       hints: {event_type: PromptSubmit, handler: {hook: hints}}
+    default: {write: allow}
 """
 
 

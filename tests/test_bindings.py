@@ -99,8 +99,7 @@ def test_a_match_guards_as_soon_as_one_path_fits(shop):
 
 
 def test_a_hook_without_a_match_is_asked_only_where_it_is_named(shop):
-    shop.hook("named")
-    shop.hook("nobody")
+    shop.hook("named", named=True)
     shop.ability("echo", "hooks: {pre_call: [named]}\n")
     shop.ability("other")
     found = shop.freeze().abilities
@@ -114,10 +113,9 @@ def test_an_ability_that_names_a_hook_is_guarded_by_it_at_every_call(shop):
     assert gate.applies is None
 
 
-def test_a_policy_without_a_match_fits_all_tools_and_flows_if_it_is_inline_and_else_nothing(shop):
+def test_a_policy_without_a_match_fits_all_tools_and_flows_if_it_is_inline_and_else_where_it_is_named(shop):
     shop.settings(MODELS + "policies: {everywhere: {kind: rules, rules: []}}\n")
-    shop.policy("filed", "rules: []\n")
-    shop.policy("bound", "rules: []\n")
+    shop.policy("bound", "rules: []\n", named=True)
     shop.ability("echo", "policies: [bound]\n")
     shop.ability("loop", handler="flow: loop")
     found = shop.freeze().abilities
@@ -213,15 +211,15 @@ def test_lock_is_told_what_no_policy_guards_and_what_nobody_asks(shop):
     shop.settings(MODELS)
     shop.policy("reads", "match: {effects: [read]}\nrules: []\n")
     shop.policy("typo", "match: {abilities: [ehco]}\nrules: []\n")
-    shop.policy("filed", "rules: []\n")
-    shop.hook("named", event="PostToolUse")
-    shop.hook("never")
+    shop.policy("some", "match: {effects: [write], args: {/text: x}}\nrules: []\n")
+    shop.hook("named", event="PostToolUse", named=True)
+    shop.hook("never", "match: {tags: x}\n")
     shop.hook("ends", event="SessionStop")
     shop.ability("echo", "hooks: {post_call: [named]}\n")
     shop.ability("loud", "effects: write\n")
     document = shop.compile().document
-    assert find_unguarded(document) == ["loud"]
-    assert find_unmatched(document) == ["hook never", "policy filed", "policy typo"]
+    assert [(each.name, each.some, each.outcome) for each in find_unguarded(document)] == [("loud", True, None)]
+    assert find_unmatched(document) == ["hook never", "policy typo"]
 
 
 # --- what is constructed ----------------------------------------------------------------------------------------------

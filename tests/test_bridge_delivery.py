@@ -14,6 +14,8 @@ def talk(lab):
 
     def make(name="claude-code", policies=None, agents=None, **settings):
         lab.settings(agents={name: {}} if agents is None else agents, policies=policies or {}, **settings)
+        if policies is None:
+            lab.allow_irreversible()
         made.append(Agent(lab, name))
         return made[-1]
 

@@ -737,6 +737,7 @@ def test_gemini_hears_its_own_words_and_has_no_names_for_its_calls(lab, talk):
 
 def test_gemini_cannot_be_made_to_forget_an_argument(lab, talk):
     lab.hook("tidy", "PreToolUse", lambda call: transform({"command": "ls"}), rewrites=True)
+    lab.allow_irreversible()
     agent = talk("gemini-cli", policies={})
     args = {"command": "ls", "dir_path": "/etc"}
     assert gemini(agent, "BeforeTool", tool_name="run_shell_command", tool_input=args).json["decision"] == "deny"
@@ -754,6 +755,7 @@ def test_an_agent_that_cannot_ask_is_told_no(talk):
 
 def test_codex_takes_another_input_with_its_permission(lab, talk):
     lab.hook("tidy", "PreToolUse", lambda call: transform({"command": "ls"}), rewrites=True)
+    lab.allow_irreversible()
     agent = talk("codex", policies={})
     heard = agent.before("Bash", {"command": "ls -la"})
     assert heard.own == {
@@ -763,7 +765,8 @@ def test_codex_takes_another_input_with_its_permission(lab, talk):
     assert agent.types()[-1] == "tool.result"
 
 
-def test_codex_asks_about_a_call_with_a_description_that_the_call_has_not(talk):
+def test_codex_asks_about_a_call_with_a_description_that_the_call_has_not(lab, talk):
+    lab.allow_irreversible()
     agent = talk("codex", policies={})
     agent.before("Bash", {"command": "ls"})
     asked = {"tool_name": "Bash", "tool_input": {"command": "ls", "description": "look around"}}

@@ -59,6 +59,7 @@ def signed(lab):
 
 
 def test_without_a_key_nothing_is_written_and_nobody_looks_on(lab):
+    lab.allow_irreversible()
     lab.tool("drop", lambda args, ctx: args, effects="irreversible")
     session = lab.session()
     assert session.call("drop", {}).value == {}
@@ -95,6 +96,7 @@ def test_session_that_began_before_the_first_key_is_covered_when_it_ends(lab):
 
 @pytest.mark.parametrize("trace", ["the private key", "the file", "the ledger's last lines"])
 def test_any_trace_of_the_log_is_enough_to_know_that_there_is_one(signed, trace):
+    signed.allow_irreversible()
     signed.tool("drop", lambda args, ctx: args, effects="irreversible")
     key = signed.key.place.read_bytes()
     if trace != "the private key":
@@ -165,6 +167,7 @@ def seen(signed):
     async def looking(args, ctx):
         return look(args, ctx)
 
+    signed.allow_irreversible()
     signed.tool("drop", look, effects="irreversible")
     signed.tool("adrop", looking, effects="irreversible")
     signed.tool("outer", lambda args, ctx: ctx.call("drop", args), uses=["drop"])
@@ -244,6 +247,7 @@ def test_handler_that_fails_after_its_checkpoint_is_recorded_as_ever(signed):
     def fail(args, ctx):
         raise Failed("TOOL_ERROR", "no")
 
+    signed.allow_irreversible()
     signed.tool("drop", fail, effects="irreversible")
     session = signed.session()
     assert session.call("drop", {}).error.code == "TOOL_ERROR"

@@ -19,6 +19,7 @@ from pathlib import Path
 from deedbook_testing import Lab
 
 lab = Lab(Path(sys.argv[1]))
+lab.allow_irreversible()
 lab.tool("drop", lambda args, ctx: args, effects="irreversible")
 kernel = lab.kernel()
 while True:
@@ -51,6 +52,7 @@ def lived(lab, acknowledged):
 def test_log_of_many_processes_that_are_killed_is_one_tree_and_covers_what_they_acknowledged(lab, seed):
     from test_checkpoints import ask, rotate
 
+    lab.allow_irreversible()
     lab.tool("drop", lambda args, ctx: args, effects="irreversible")
     lab.kernel().close()
     rotate(lab)

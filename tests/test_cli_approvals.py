@@ -29,6 +29,7 @@ def desk(tmp_path):
     place.env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
     settings = {
         "schema_version": "v1",
+        "default": {"write": "allow"},
         "principals": {"ada": {"key": "ada.pub", "roles": ["approver"]}},
         "abilities": {"echo": {"summary": "Echo.", "handler": {"tool": "echo"}, "tags": ["approval-gate"]}},
     }

@@ -31,6 +31,7 @@ TOUCH = """
 """
 TOUCHING = """\
     schema_version: v1
+    default: {write: allow}
     abilities: {touch: {summary: Leave a trace., handler: {tool: touch}}}
     """
 

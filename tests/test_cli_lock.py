@@ -71,7 +71,8 @@ def test_lock_as_json_fits_its_schema_and_chains_the_digests(place: Place):
 def test_lock_names_what_no_policy_guards(tmp_path):
     place = Place(tmp_path)
     place.system("deedbook.yaml", "schema_version: v1\nabilities: {echo: {summary: Echo., handler: {tool: echo}}}\n")
-    assert "no policy fits echo: it is allowed where its scope, schema and hooks allow it" in place.here("lock").out
+    sentence = "no policy covers echo, whose effects are none: its calls are allowed where its scope, schema and hooks"
+    assert sentence in place.here("lock").out
     assert place.here("lock", "--json", status=0).json["without_policy"] == ["echo"]
 
 
@@ -131,7 +132,7 @@ def test_system_folder_that_cannot_be_written_works_but_for_the_lock(place: Plac
     assert place.here("lock", status=1).err.count("\n") == 1
 
 
-def test_start_under_a_new_charter_names_the_hooks_that_are_never_asked(tmp_path):
+def test_no_start_and_no_lock_with_a_hook_that_is_never_asked(tmp_path):
     place = Place(tmp_path)
     hook = "event_type: PreToolUse, handler: {hook: allow}"
     bound = "{summary: Echo., handler: {tool: echo}, hooks: {pre_call: [bound]}}"
@@ -140,7 +141,10 @@ def test_start_under_a_new_charter_names_the_hooks_that_are_never_asked(tmp_path
         abilities: {{echo: {bound}}}
         hooks: {{ghost: {{{hook}}}, bound: {{{hook}}}, matching: {{{hook}, match: {{abilities: gone}}}}}}
     """)  # fmt: skip
-    started = [place.here("call", "echo", "text=hi", status=0).err.splitlines() for _ in range(2)]
-    told = [[line for line in lines if "never asked" in line] for lines in started]
-    why = "hook ghost is never asked: it has no match, and no ability names it under hooks"
-    assert told == [[f".system/deedbook.yaml:4: {why}"], []]
+    why = ".system/deedbook.yaml:4: hook 'ghost' guards nothing: it has no match, and no ability names it under hooks"
+    for words in (["call", "echo", "text=hi"], ["lock"]):
+        refused = place.here(*words, status=1).err
+        assert why in refused
+        assert refused.count("BINDING_INVALID") == 1
+    assert why.partition(": ")[2] in place.here("registry", "lint", status=1).out
+    assert place.sessions() == []

@@ -67,6 +67,7 @@ def full(session):
 )
 def test_call_syncs_as_often_as_the_mode_says(lab, disk, durability, effects, syncs):
     lab.settings(profile="p", profiles={"p": {"durability": durability}})
+    lab.allow_irreversible()
     lab.tool("act", lambda args, ctx: None, effects=effects)
     session = lab.session(fdatasync=disk)
     disk.mine = 0
@@ -77,6 +78,7 @@ def test_call_syncs_as_often_as_the_mode_says(lab, disk, durability, effects, sy
 @pytest.mark.parametrize("effects", ["write", "irreversible"])
 def test_intent_of_a_call_with_effects_is_durable_before_the_handler_runs(lab, disk, effects):
     synced = []
+    lab.allow_irreversible()
     lab.tool("act", lambda args, ctx: synced.append((disk.mine, lab.types()[-1])), effects=effects)
     session = lab.session(fdatasync=disk)
     disk.mine = 0

@@ -173,8 +173,8 @@ def test_hook_that_an_ability_names_is_asked_before_a_task_is_made(creating):
     assert fired(creating, "PreAbilityCreate").payload["ability"] == "shout"
 
 
-def test_hook_that_nothing_binds_is_not_asked_before_a_task_is_made(creating):
-    creating.hook("preflight", "PreAbilityCreate", lambda call: deny("never"))
+def test_hook_whose_match_fits_another_ability_is_not_asked_before_a_task_is_made(creating):
+    creating.hook("preflight", "PreAbilityCreate", lambda call: deny("never"), match={"abilities": ["other"]})
     assert creating.create({}).refusal is None
     assert "hook.fired" not in creating.types()
 

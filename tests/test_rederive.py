@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from deedbook import Decision, Failed
 from deedbook.format.errors import BindingError, LedgerError
 from deedbook.kernel import bindings_for_judging
 from deedbook.policy.bindings import Bindings
+from deedbook.policy.charter import Charter
 from deedbook.workspace.workspace import read_workspace
 from deedbook_audit.recorded import ERASED, NO_ARGUMENTS, SCRUBBED, UNKNOWN_CALLER
 from deedbook_audit.rederive import LATE, MUTATED, RejudgedCall, rejudge
@@ -48,6 +50,20 @@ def rules(lab: Any, *entries: Any, default: str = "allow", **more: Any) -> None:
 
 
 # --- under the charter of the record, nothing changes ---------------------------------------------------------------
+
+
+def test_default_principal_has_no_declared_roles_when_it_is_judged_again(lab: Any) -> None:
+    """The door gives it none, also under a charter of the time when it could be declared with roles."""
+    lab.tool("echo", lambda args, ctx: args)
+    rules(lab, {"match": {"roles": ["owner"]}, "then": "allow"}, default="deny")
+    session = lab.session()
+    session.call("echo", {})
+    end(lab)
+    local = {"roles": ["owner"], "via": None, "key": None, "on_behalf_of": None}
+    with charter(lab) as bindings:
+        other = Charter.of({**bindings.charter.document, "principals": {"local": local}})
+        [found] = rejudge(lab.ledger(session), attrs.evolve(bindings, charter=other))
+    assert found.change == "same"
 
 
 def test_nothing_changes_under_the_charter_of_the_record(lab: Any) -> None:

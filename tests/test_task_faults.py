@@ -45,7 +45,7 @@ EFFECT = """
 def place(tmp_path):
     """Return a workspace whose ability `pay` hangs after its effect as long as a file is there."""
     place = Place(tmp_path / "w")
-    place.system("deedbook.yaml", "schema_version: v1\n")
+    place.system("deedbook.yaml", "schema_version: v1\ndefault: {write: allow}\n")
     place.offer("tools", "pay", EFFECT)
     place.system(
         "registry/low-level/pay.yaml",

@@ -12,6 +12,7 @@ from deedbook.charter.cachekeys import cache_key
 from deedbook.charter.compiler import compile_charter
 from deedbook.charter.locks import Store, choose_charter, enforce
 from deedbook.contract import ALLOW, GateSpec, HandlerSpec, hookimpl
+from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.errors import BindingError
 from deedbook.format.files import Folder
 from deedbook.format.schema import Schemas, data_folder
@@ -50,6 +51,11 @@ class Distribution(importlib_metadata.Distribution):
         return self.code.parent / path
 
 
+def _match(more, *, named):
+    matches = any(line.startswith("match:") for line in more.splitlines())
+    return "" if named or matches else "match: {}\n"
+
+
 class Workshop:
     """Write sources below ``.system``, offer plugins, and compile, lock, open or freeze what they come to."""
 
@@ -78,12 +84,14 @@ class Workshop:
             f"{HEAD}id: {name}\nsummary: Does it.\nhandler: {{{handler}}}\n{more}",
         )
 
-    def hook(self, name, more="", *, event="PreToolUse", plugin="guard"):
+    def hook(self, name, more="", *, event="PreToolUse", plugin="guard", named=False):
+        """Write a hook; one of calls matches every call, unless *more* has a match or an ability has *named* it."""
         head = f"{HEAD}id: {name}\nevent_type: {event}\nhandler: {{hook: {plugin}}}\n"
-        return self.write(f"hooks/{name}.yaml", head + more)
+        return self.write(f"hooks/{name}.yaml", head + more + _match(more, named=named or not EVENTS[event].call))
 
-    def policy(self, name, more, *, kind="rules"):
-        return self.write(f"policies/{name}.yaml", f"{HEAD}id: {name}\nkind: {kind}\n{more}")
+    def policy(self, name, more, *, kind="rules", named=False):
+        """Write a policy, which matches every call, unless *more* has a match or an ability has *named* it."""
+        return self.write(f"policies/{name}.yaml", f"{HEAD}id: {name}\nkind: {kind}\n{more}{_match(more, named=named)}")
 
     def skill(self, name, text):
         return self.write(f"skills/{name}/SKILL.md", text)

@@ -198,6 +198,7 @@ def workspace(path: Path, durability: str) -> Lab:
     lab.tool("nested", lambda args, ctx: [ctx.call("act", {}), ctx.call("read", {})], uses=["act", "read"])
     lab.tool("parallel", _parallel, uses=["act"], effects="write")
     lab.tool("awaited", _awaited, uses=["act"], effects="write")
+    lab.allow_irreversible()
     lab.tool("final", lambda args, ctx: None, effects="irreversible")
     lab.tool("gated", lambda args, ctx: None, tags=["approval-gate"])
     lab.hook("look", "PostToolUse", lambda call, result: result, match={"abilities": ["read"]})

@@ -118,7 +118,7 @@ def test_failure_of_the_ledger_ends_the_run(tmp_path, monkeypatch, part):
         return text
 
     (tmp_path / ".system").mkdir()
-    text = "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: allow}}\n"
+    text = "schema_version: v1\ndefault: {write: allow}\nagents: {crew: {kind: program, unknown_tools: allow}}\n"
     (tmp_path / ".system/deedbook.yaml").write_text(text)
     with guard("crew", workspace=tmp_path) as governed:
         monkeypatch.setattr(Conversation, part, fail)

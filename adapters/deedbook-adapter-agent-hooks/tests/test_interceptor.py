@@ -108,7 +108,8 @@ def _reasons():
 def workspace(place, text="", *, unknown="allow", wait=0):
     """Return the guard of a workspace with *text* after the declaration of the agent."""
     (place / ".system").mkdir(exist_ok=True)
-    head = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n"
+    head = f"agents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n"
+    head = f"schema_version: v1\ndefault: {{write: allow}}\n{head}"
     (place / ".system/deedbook.yaml").write_text(head + text)
     return guard("crew", workspace=place, wait=wait)
 

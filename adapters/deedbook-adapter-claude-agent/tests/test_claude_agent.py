@@ -204,7 +204,8 @@ def place(tmp_path, monkeypatch):
         if approver:
             command(tmp_path, "keys", "new", approver, "--out", str(tmp_path / f".system/{approver}.pub"))
             more += f"principals: {{{approver}: {{key: {approver}.pub, roles: [approver]}}}}\n"
-        text = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n{more}"
+        head = "schema_version: v1\ndefault: {write: allow}\n"
+        text = f"{head}agents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n{more}"
         (tmp_path / ".system/deedbook.yaml").write_text(text)
         made.append(guard("crew", workspace=tmp_path))
         return made[0]

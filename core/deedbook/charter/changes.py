@@ -30,6 +30,8 @@ _DURABILITY: Final = ("os", "boundary", "always")
 _OUTCOMES: Final = ("allow", "ask", "deny")
 _STRICTNESS: Final = {"enforcement": ("observe", "enforce"), "lock": ("auto", "required"), "durability": _DURABILITY}
 _PLAIN: Final = ("kernel", "profile", "flow", "models", "roles", "secrets")
+_NO_DEFAULT: Final = MappingProxyType({"irreversible": "allow", "write": "allow"})
+"""The rule of a charter without the member: calls that no policy covers are allowed."""
 _PLACES: Final = frozenset({"place", "rules"})
 """Positions in the sources. The sources are compared on their own."""
 
@@ -57,6 +59,7 @@ def _changes(old: Entry, new: Entry, moves: Moves) -> Iterator[Change]:
     yield from _section(old, new, "abilities", "ability", ("looser", "tighter"), partial(_ability, chosen))
     yield from _section(old, new, "hooks", "hook", ("tighter", "looser"), _hook)
     yield from _section(old, new, "policies", "policy", ("tighter", "looser"), _policy)
+    yield from _default(*(document.get("default", _NO_DEFAULT) for document in (old, new)))
     yield from _section(old, new, "skills", "skill", ("looser", "tighter"), _skill)
     yield from _section({"set_aside": {}, **old}, {"set_aside": {}, **new}, "set_aside", "set-aside skill",
                         ("other", "other"), _text)  # fmt: skip
@@ -137,13 +140,25 @@ def _hook(what: str, old: Entry, new: Entry) -> Iterator[Change]:
 
 
 def _policy(what: str, old: Entry, new: Entry) -> Iterator[Change]:
-    done = {"loosens"}
+    done = {"loosens", "limits"}
+    if old.get("limits", False) != new.get("limits", False):
+        limits = new.get("limits", False)
+        yield "tighter" if limits else "looser", f"{what}: {'only limits' if limits else 'covers'} calls"
     was, now = (entry.get("loosens", LOOSENABLE) for entry in (old, new))
     yield from _sets(f"{what}: may loosen", was, now, "looser", "tighter")
     if old["plugin"] == new["plugin"] and lists_rules(new):
         done.add("settings")
         yield from _rules(what, old["settings"], new["settings"])
     yield from _rest(what, old, new, done, other=set())
+
+
+def _default(old: Entry, new: Entry) -> Iterator[Change]:
+    """Compare what happens to calls that no policy covers; without an answer they are denied."""
+    for effects in sorted(new):
+        was, now = (section[effects] or "deny" for section in (old, new))
+        if was != now:
+            direction: Direction = "looser" if _OUTCOMES.index(now) < _OUTCOMES.index(was) else "tighter"
+            yield direction, f"default: {effects} that no policy covers: {now}, was {was}"
 
 
 def _rules(what: str, old: Entry, new: Entry) -> Iterator[Change]:

@@ -5,15 +5,18 @@ imports none of this.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
+from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.errors import BindingError, fault, raise_all
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue, known_owners
-from deedbook.policy.charter import FORMAT, Charter
+from deedbook.policy.callers import LOCAL
+from deedbook.policy.charter import DEFAULT, FORMAT, Charter
+from deedbook.policy.defaults import default_settings
 from deedbook.policy.fitting import judges_calls
 from deedbook.policy.match import DYNAMIC, Match
-from deedbook.workspace.declarations import ClientSource, Profile, Workspace
+from deedbook.workspace.declarations import ClientSource, HookSource, PolicySource, Profile, Workspace
 from deedbook.workspace.sections import read_owners
 from deedbook.workspace.site import SETTINGS
 
@@ -25,6 +28,9 @@ from .linker import Admit, Linker, LoadedPlugin, admit_all, locator, profile_pla
 from .memory_section import MemoryCompiler
 from .policies import Targets
 from .skills import SkillCompiler
+
+GUARDS_NOTHING: Final = "guards nothing"
+"""The message about a hook or a policy that no call reaches has these words."""
 
 
 def compile_charter(
@@ -66,6 +72,8 @@ class _Compiler:
             if entry:
                 guards.check_policy(workspace.policies[name], entry, targets)
         self._check_named_policies(parts["policies"])
+        self._check_unbound(parts["policies"])
+        self._check_local()
         self._check_profile()
         return {
             **parts,
@@ -78,6 +86,7 @@ class _Compiler:
             "models": {tier: model.model for tier, model in profile.models.items()},
             "roles": dict(profile.roles),
             "enforcement": workspace.enforcement,
+            DEFAULT: default_settings(workspace.default),
             "lock": workspace.lock,
             "principals": {
                 name: {
@@ -115,6 +124,41 @@ class _Compiler:
                 if entry and not judges_calls(entry):
                     why = f"policy {name!r} judges no calls, only {', '.join(sorted(entry['subjects']))}; leave it out"
                     self.linker.refuse("BINDING_INVALID", why, locator(source)(f"/policies/{index}"))
+
+    def _check_unbound(self, policies: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Check that the workspace's own hooks of calls and its policies have a match, or that an ability names them.
+
+        A pack may have more hooks than a workspace names, and a flow may name a policy that judges subjects.
+        """
+        sources = self.workspace.abilities.values()
+        hooked = {name for source in sources for names in source.hooks.values() for name in names}
+        judged = {name for source in sources for name in source.policies}
+        calls = [each for each in self.workspace.hooks.values() if EVENTS[each.event_type].call]
+        unbound: list[tuple[HookSource | PolicySource, str, str]]
+        unbound = [(each, "hook", "hooks") for each in calls if each.id not in hooked]
+        of_calls = {name for name, entry in policies.items() if entry is not None and not entry.get("subjects")}
+        unbound += [
+            (each, "policy", "policies")
+            for each in self.workspace.policies.values()
+            if each.id in of_calls - judged and not each.inline
+        ]
+        for each, kind, key in unbound:
+            if each.match is None and not each.origin.packed:
+                why = (
+                    f"{kind} {each.id!r} {GUARDS_NOTHING}: it has no match, and no ability names it under {key}; "
+                    "add match: (match: {} means every tool and flow), or name it in an ability"
+                )
+                self.linker.refuse("BINDING_INVALID", why, each.place)
+
+    def _check_local(self) -> None:
+        """Check that the default principal has no roles: a session that names no principal would not have them."""
+        local = self.workspace.principals.get(LOCAL.id)
+        if local is not None and local.roles:
+            why = (
+                f"{LOCAL.id!r} is the principal of a session that names none, and it never has roles; "
+                "declare the roles for another id, and act for it with --as ID"
+            )
+            self.linker.refuse("BINDING_INVALID", why, locator(local)("/roles"))
 
     def _sections(self) -> dict[str, Any]:
         """Return the members of features that read files of the workspace; without such files, they are empty.

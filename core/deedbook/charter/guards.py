@@ -109,6 +109,7 @@ class GuardCompiler:
             "rules": [source.rule_place(index) for index in range(len(rules) if isinstance(rules, list) else 0)],
             **self._gate(attrs.evolve(linked.spec, reads=reads), source.place),
             **self._subjects(linked),
+            **({"limits": True} if linked.spec.limits else {}),
             **self._loosens(source),
         }
 

@@ -32,6 +32,7 @@ from .linker import Linker, LoadedPlugin
 
 if TYPE_CHECKING:
     from deedbook.plugins.call_files import CallFiles
+    from deedbook.policy.defaults import DefaultAnswer
     from deedbook.policy.path_mapping import ServerPaths
 
     from .zones import Outside
@@ -228,6 +229,7 @@ class JudgingBinder:
             place=entry["place"],
             signals=None if at == "policy" else EVENTS[at].signals,
             **(_loosened_tags(entry) if at == "policy" else {}),
+            limits=entry.get("limits", False),
             mask=masker_of(self.host),
         )
 
@@ -285,7 +287,16 @@ class JudgingBinder:
             mask=masker_of(self.host),
             files=entry.get("files"),
             call_files=call_files,
+            default=self._default(name, entry),
         )
+
+    def _default(self, name: str, entry: Mapping[str, Any]) -> "DefaultAnswer | None":
+        """Return what answers for calls that no policy covers; only abilities with effects need it."""
+        if entry["effects"] not in DURABLE:
+            return None
+        from deedbook.policy.defaults import default_answer
+
+        return default_answer(self.document, name, entry)
 
     def _zone_test(self, entry: Mapping[str, Any]) -> "Outside | None":
         """Return the test of zones for an ability of a kind that has them; ``None`` for any other."""

@@ -14,7 +14,7 @@ from deedbook.format.errors import BindingError, DeedbookError, fault, raise_all
 from deedbook.format.files import Folder
 from deedbook.plugins.groups import FEATURE
 from deedbook.plugins.plugins import Catalogue
-from deedbook.policy.charter import FORMAT, Charter, script_files
+from deedbook.policy.charter import DEFAULT, FORMAT, Charter, script_files
 from deedbook.workspace import inventory
 
 from .difference import Difference
@@ -100,7 +100,7 @@ def find_unchanged(
     try:
         charter = store.find(start.charter, authentic=True)
         stands = charter is not None and (
-            (charter.document.get("format"), charter.document.get("kernel")) == (FORMAT, kernel)
+            _has_the_same_form(charter.document, kernel)
             and inventory.is_unchanged(root, charter.document["sources"])
             and _are_installed(charter.document, catalogue)
             and (charter.document["lock"] != "required" or _is_pinned(charter, root))
@@ -194,10 +194,15 @@ def _is_fresh(kept: Charter, workspace: "Workspace", catalogue: Catalogue, kerne
 def _has_the_same_sources(kept: Charter, workspace: "Workspace", kernel: str) -> bool:
     document = kept.document
     return (
-        (document.get("format"), document.get("kernel")) == (FORMAT, kernel)
+        _has_the_same_form(document, kernel)
         and document["profile"] == workspace.profile
         and document["sources"] == dict(workspace.digests)
     )
+
+
+def _has_the_same_form(document: Mapping[str, Any], kernel: str) -> bool:
+    """Return whether this kernel compiled *document*, by the rules of now (an older charter has no ``default``)."""
+    return (document.get("format"), document.get("kernel")) == (FORMAT, kernel) and DEFAULT in document
 
 
 def _is_trusted(kept: Charter, store: Store, root: Folder) -> bool:

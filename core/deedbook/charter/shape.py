@@ -160,7 +160,7 @@ _HOOK: Final = _object(
 _SUBJECT: Final = _object({"schema": _TEXT, "answers": _list(_one_of("allow", "advisory", "ask", "deny"))})
 _ANY_POLICY: Final = _object(
     {"plugin": _PLUGIN, "rules": _TEXTS, **_GATE},
-    {"inline": _FLAG, "calls": _FLAG, "subjects": _map(_SUBJECT), "loosens": _TEXTS},
+    {"inline": _FLAG, "calls": _FLAG, "limits": _FLAG, "subjects": _map(_SUBJECT), "loosens": _TEXTS},
 )
 
 
@@ -238,6 +238,7 @@ _DOCUMENT: Final = _object(
         "approvals": _object({}, {"expires_s": _NUMBER, "run_expires_s": _NUMBER}),
         "checkpoints": _CHECKPOINTS,
         "clients": _map(_CLIENT),
+        "default": _object({"irreversible": _one_of("ask", "deny"), "write": _or_null(_ANSWER)}),
         "features": _map(_object({"settings": _ANY, "place": _TEXT})),
         "records": _map(_RECORD),
         "guides": _map(_ANY),

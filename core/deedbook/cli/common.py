@@ -204,14 +204,12 @@ wait_option = click.option(
 
 
 def announce(opened: "ActiveCharter") -> None:
-    """Report skills set aside, unknown names in policies, unbound hooks, and what changed since the last charter."""
-    from deedbook.policy.fitting import find_unbound_hooks, find_unknown_names
+    """Report skills set aside, unknown names in policies, and what changed since the last charter."""
+    from deedbook.policy.fitting import find_unknown_names
 
     report_set_aside(opened.charter)
     for each in find_unknown_names(opened.charter.document, patterns=opened.previous != opened.charter.digest):
         message(f"{each.place}: {each}")
-    for place, hook in find_unbound_hooks(opened.charter.document) if opened.previous != opened.charter.digest else ():
-        message(f"{place}: hook {hook} is never asked: it has no match, and no ability names it under hooks")
     if opened.previous is None:
         return
     said = describe_changes(opened)

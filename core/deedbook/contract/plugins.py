@@ -115,7 +115,9 @@ class GateSpec:
     exactly these are passed and recorded. *pure*: the same call and facts give the same answer, so that ``explain`` and
     ``verify`` may ask again. *rewrites*: may answer ``transform``; all rewriters run before all other gates.
     *subjects* are what a policy kind judges besides calls, by name. *calls*: whether a policy kind judges calls. A kind
-    that does not has subjects, and its policies take no ``match``.
+    that does not has subjects, and its policies take no ``match``. *limits*: policies of the kind only limit
+    calls, such as a budget. Their ``allow`` means "within the limit", so a call that nothing else covers gets the
+    workspace's ``default``.
     """
 
     settings: Object = attrs.field(factory=dict)
@@ -124,6 +126,7 @@ class GateSpec:
     rewrites: bool = False
     subjects: Mapping[str, Subject] = attrs.field(factory=dict)
     calls: bool = True
+    limits: bool = False
 
 
 @attrs.frozen

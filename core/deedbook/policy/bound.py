@@ -18,6 +18,7 @@ from .kinds import KINDS
 if TYPE_CHECKING:
     from deedbook.plugins.call_files import CallFiles
 
+    from .defaults import DefaultAnswer
     from .limits import BranchLimits
     from .path_mapping import ServerPaths
 
@@ -132,7 +133,7 @@ class BoundAbility:
     *keeps_context*: a flow that writes its state to a context and returns nothing. *scope_violation* returns why a
     caller may not use it with these arguments, if its scope depends on them. *server_paths* maps paths of a server to
     those that are judged, and back. *files* is what the handler declares (`contract.HandlerSpec`), *call_files* holds
-    the calls of its host.
+    the calls of its host. *default* answers for calls that no policy covers (``None``: they are allowed).
     """
 
     def judged_args(self, given: bytes) -> bytes:
@@ -173,6 +174,7 @@ class BoundAbility:
     mask: Callable[[str], str] = str
     files: str | None = None
     call_files: "CallFiles | None" = None
+    default: "DefaultAnswer | None" = None
 
 
 class AbilityTable(Mapping[str, BoundAbility]):

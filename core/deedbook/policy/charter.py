@@ -15,6 +15,8 @@ from deedbook.format.errors import BindingError, IntakeError, fault
 
 FORMAT: Final = "charter-1"
 """The format that every charter names."""
+DEFAULT: Final = "default"
+"""The member for calls with effects that no policy covers (`defaults`), and its key in ``deedbook.yaml``."""
 ROUNDS: Final = 3
 """How often hooks of ``Stop`` may send a run into another round, unless the profile says otherwise."""
 RULE_LISTS: Final = frozenset({"rules"})

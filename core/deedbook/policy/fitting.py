@@ -1,7 +1,7 @@
 """Which abilities a hook or policy of the charter applies to.
 
-A hook or a policy that an ability names runs at its every call. Others run where their match holds. A policy without a
-match applies to all tools and flows if it is in ``deedbook.yaml``, and to nothing if it is a file of its own.
+A hook or a policy that an ability names runs at its every call. Others run where their match holds. A policy in
+``deedbook.yaml`` without a match applies to all tools and flows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 
-from deedbook.contract.lifecycle import EVENTS
 from deedbook.format.lint import suggest
 
 from .charter import lists_rules
@@ -135,14 +134,6 @@ def find_unknown_names(
                         f"does not guard {ability!r}: it {'is' if is_name else 'matches'} no ability of this workspace"
                     )
                     yield PolicyNote(name, rule, rule_place(entry, rule), why + near, guards_nothing=is_name)
-
-
-def find_unbound_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the place and the name of each hook of calls that has no match and that no ability names."""
-    named = {name for entry in document["abilities"].values() for names in entry["hooks"].values() for name in names}
-    for name, entry in document["hooks"].items():
-        if EVENTS[entry["event"]].call and entry["match"] is None and name not in named and ": " not in entry["place"]:
-            yield entry["place"], name
 
 
 def rule_place(entry: Mapping[str, Any], rule: int | None) -> str:

@@ -42,7 +42,7 @@ class BoundGate:
     rules, if it names one by ``signals["rule"]``, *signals* the names of those that it may carry (``None``: any). A
     gate that *waits* runs outside the calling thread. *mask* removes secrets from reasons. *tags* are those that a
     policy's match names, *rule_tags* those that each of its rules names. A policy of a pack has only what it may
-    loosen: *loosens* (``None``: everything), and of these tags no others.
+    loosen: *loosens* (``None``: everything), and of these tags no others. *limits*: a policy that only limits calls.
     """
 
     id: str
@@ -62,6 +62,7 @@ class BoundGate:
     tags: frozenset[str] = frozenset()
     rule_tags: tuple[frozenset[str], ...] = ()
     loosens: frozenset[str] | None = None
+    limits: bool = False
     mask: Callable[[str], str] = str
 
 
@@ -211,6 +212,11 @@ def may_allow_tag(gate: BoundGate, tags: Collection[str]) -> bool:
     """Return whether a policy may decide, for a tag among *tags*, that no person is asked."""
     named = gate.tags.union(*gate.rule_tags)
     return any(tag in named and tag in tags for tag in ASKING)
+
+
+def is_covered(policies: Answers) -> bool:
+    """Return whether one of *policies* decided: it answered more than advice, and does more than limit calls."""
+    return any(decision.outcome != "advisory" and not gate.limits for gate, decision in policies)
 
 
 def _names(gate: BoundGate, decision: Decision, tag: str) -> bool:

@@ -24,6 +24,7 @@ from .gates import (
     answer,
     checked_answer,
     decision_source,
+    is_covered,
     merge,
     refusal,
     signals_of,
@@ -114,6 +115,8 @@ def judge(
                     seen = _with_facts(call, gate, context) if gate.reads else call
                     decision = answer(gate, clock, seen) if gate.pure else checked_answer(gate, (yield gate, seen))
                     asked.append((gate, decision))
+    if bound.default is not None and not is_covered(verdict.policies):
+        verdict.policies.append(bound.default)
     _conclude(verdict, bound, bindings, caller, context)
     return verdict
 

@@ -335,7 +335,8 @@ class Workspace:
     *workdocs* tells whether sessions leave pages, or in which folder below *root*. *checkpoints* are the settings of
     checkpoints, with the keys from their files. *required* has the place that names each required skill, *unread* the
     errors of skill files that cannot be read, by path, *aliases* the meaning of names in ``allowed-tools``. *sections*
-    are what features read, by the feature's name.
+    are what features read, by the feature's name. *default* says by effects what happens to calls that no
+    policy covers.
     """
 
     root: Path
@@ -345,6 +346,7 @@ class Workspace:
     profiles: Mapping[str, Profile] = attrs.field(factory=_object)
     enforcement: Literal["observe", "enforce"] = "enforce"
     lock: Literal["auto", "required"] = "auto"
+    default: Mapping[str, str] = attrs.field(factory=_object)
     workdocs: bool | str = False
     checkpoints: Object = attrs.field(factory=_object)
     principals: Mapping[str, PrincipalSource] = attrs.field(factory=_object)

@@ -155,7 +155,7 @@ class _Loader:
             self._add("policies", policies, section.policies())
         personas = self._personas(agent_roots, packs)
         memory = memory_section.read_memory(self.reader, self._settings, abilities)
-        plain = {key: said[key] for key in ("profile", "enforcement", "lock", "workdocs") if key in said}
+        plain = {key: said[key] for key in ("profile", "enforcement", "lock", "default", "workdocs") if key in said}
         made = Workspace(
             root=self.root,
             system=self.root / SYSTEM,

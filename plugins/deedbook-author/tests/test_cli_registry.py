@@ -152,7 +152,7 @@ def test_notes_leave_the_status_at_0(place):
     place.system("deedbook.yaml", HEAD)
     ability(place, "silent", summary="Silent.", intents="")
     ability(place, "again")
-    place.system("policies/nowhere.yaml", f"{HEAD}id: nowhere\nkind: rules\nrules: []\n")
+    place.system("policies/nowhere.yaml", f"{HEAD}id: nowhere\nkind: rules\nmatch: {{tags: x}}\nrules: []\n")
     hook = f"{HEAD}id: lonely\nevent_type: PreToolUse\nhandler: {{hook: allow}}\nmatch: {{tags: [none]}}\n"
     place.system("hooks/lonely.yaml", hook)
     found = lint(place, status=0)
@@ -161,7 +161,7 @@ def test_notes_leave_the_status_at_0(place):
     told = [each["message"] for each in found["findings"]]
     for words in (
         "silent: routing_hints.intents is empty", "silent: the summary 'Silent.' says too little",
-        "echo: the summary is that of again, too", "silent: no policy fits it",
+        "echo: the summary is that of again, too", "silent: no policy covers silent",
         "hook lonely matches no ability", "policy nowhere matches no ability",
     ):  # fmt: skip
         assert any(message.startswith(words) for message in told), words

@@ -43,6 +43,7 @@ def shop(small):
             "local": {"models": {"mid": {"provider": "swe-answers", "model": "m", "with": {"folder": "answers"}}}}
         },
         "files": {"roots": ["."]},
+        "default": {"write": "allow"},
         "principals": {"ada": {"key": "ada.pub", "roles": ["approver"]}},
         "abilities": {**ABILITIES, "swe/tests": {"summary": "Run tests.", "handler": {"tool": "echo"}}},
     }

@@ -148,7 +148,7 @@ def test_agent_runs_as_a_process_without_the_environment_of_the_runner(inbox):
 def workspace(tmp_path):
     (tmp_path / ".system").mkdir()
     (tmp_path / ".system/deedbook.yaml").write_text(
-        "schema_version: v1\nfiles: {roots: ['.']}\n"
+        "schema_version: v1\ndefault: {write: allow}\nfiles: {roots: ['.']}\n"
         "abilities: {dispatch: {summary: Ask an agent., handler: {tool: swe-dispatch}, with: {seconds: 20}}}\n"
     )
     return tmp_path

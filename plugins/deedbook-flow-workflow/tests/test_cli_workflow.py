@@ -94,6 +94,26 @@ def test_show_writes_one_page_that_loads_nothing(shop):
     assert {"look", "reviewer/style", "lessons/{date}-{slug}.md"} <= {*page.texts} | {text[3:] for text in page.texts}
 
 
+@pytest.mark.parametrize(
+    ("said", "shown", "limits"),
+    [
+        ("", "what its tools and the policies allow", False),
+        ("    writes: []\n", "nothing", True),
+        ("    writes: [docs/**, a]\n", "docs/**, a", True),
+    ],
+)
+def test_show_says_where_a_persona_may_write_as_the_door_decides_it(shop, said, shown, limits):
+    persona = shop.path / W / "personas/reviewer/style.md"
+    kept = [line for line in persona.read_text().splitlines(keepends=True) if "writes:" not in line]
+    persona.write_text("".join(line.replace("  deedbook:\n", f"  deedbook:\n{said}") for line in kept))
+    shop.here("workflow", "show", "check", "--html", "check.html", status=0)
+    assert shown in Page((shop.path / "check.html").read_text()).texts
+    told = shop.here("workflow", "show", "check", "--json", status=0).fits("output_workflow_show_v1")
+    assert told["personas"][0]["limits_writes"] is limits
+    judged = shop.here("lock", status=0) and shop.here("policy", "list", status=0).out
+    assert ("persona-writes" in judged) is limits
+
+
 def test_text_of_files_cannot_become_markup_or_control_a_terminal(shop):
     edit(shop, "cycles/check.md", "title: Check", 'title: "<script>\\e[2J</script> ')
     edit(shop, "cycles/check.md", "was found", 'was found"')
@@ -147,10 +167,23 @@ def test_lint_reports_faults_that_only_compiling_finds(shop):
     assert 'did you mean "ability"?' in fault["message"]
 
 
+def hear_subjects(shop: Place, kind: str) -> None:
+    """Make the policy ``gate`` one of a kind that judges no calls."""
+    edit(shop, "policies/gate.md", "match: {kind: tool}\n", "")
+    edit(shop, "policies/gate.md", "kind: rules\n", f"kind: {kind}\n")
+    edit(shop, "policies/gate.md", "  - match: {effects: [none, read]}\n    then", '  - when: "true"\n    then')
+
+
+def test_lint_refuses_a_policy_of_calls_without_a_match_that_no_ability_names(shop):
+    edit(shop, "policies/gate.md", "match: {kind: tool}\n", "")
+    (fault,) = shop.here("workflow", "lint", "--json", status=1).fits("output_workflow_lint_v1")["faults"]
+    assert "policy 'gate' guards nothing" in fault["message"]
+
+
 def test_lint_notes_files_that_nothing_names(shop):
     edit(shop, "phases/settle.md", "artifact: lesson\n", "")
     edit(shop, "cycles/check.md", "policies: [gate]\n", "")
-    edit(shop, "policies/gate.md", "match: {kind: tool}\n", "")
+    hear_subjects(shop, "coverage-gating")
     notes = shop.here("workflow", "lint", "--json", status=0).fits("output_workflow_lint_v1")["notes"]
     assert [note["message"] for note in notes] == [
         "no phase names artifacts/lesson", "no cycle or phase names policies/gate",
@@ -159,10 +192,10 @@ def test_lint_notes_files_that_nothing_names(shop):
 
 
 def test_lint_notes_a_policy_that_is_never_asked(shop):
-    edit(shop, "policies/gate.md", "match: {kind: tool}\n", "")
+    hear_subjects(shop, "loop-halt")
     (note,) = shop.here("workflow", "lint", "--json", status=0).fits("output_workflow_lint_v1")["notes"]
     assert note["place"] == ".system/workflows/cycles/check.md:10:12"
-    assert "gate is never asked here: its kind rules judges none of coverage, dispatch, finding" in note["message"]
+    assert "gate is never asked here: its kind loop-halt judges none of coverage, dispatch, finding" in note["message"]
 
 
 def test_lint_needs_a_workspace(tmp_path: Path):

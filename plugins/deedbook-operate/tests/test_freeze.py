@@ -129,7 +129,7 @@ def test_call_that_began_before_is_listed_and_goes_on(frozen):
 def test_program_with_a_guard_is_frozen_and_its_allowed_call_is_listed(tmp_path):
     said = {"shop": {"kind": "program", "tools": {"refund": {"effects": "write"}}}}
     (tmp_path / ".system").mkdir()
-    settings = {"schema_version": "v1", "features": {"freeze": {}}, "agents": said}
+    settings = {"schema_version": "v1", "default": {"write": "allow"}, "features": {"freeze": {}}, "agents": said}
     (tmp_path / ".system" / "deedbook.yaml").write_text(json.dumps(settings))
     reports, ran = [], []
 

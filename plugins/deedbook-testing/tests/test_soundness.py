@@ -11,7 +11,7 @@ def workspace(tmp_path):
     """Give a workspace with one recorded call, and its ledger."""
     (tmp_path / ".system").mkdir()
     (tmp_path / ".system/deedbook.yaml").write_text(
-        "schema_version: v1\nagents: {crew: {kind: program, unknown_tools: allow}}\n"
+        "schema_version: v1\ndefault: {write: allow}\nagents: {crew: {kind: program, unknown_tools: allow}}\n"
     )
     with guard("crew", workspace=tmp_path) as governed:
         governed.call("send", {"text": "first"}, lambda _: "done")

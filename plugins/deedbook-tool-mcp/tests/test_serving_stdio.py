@@ -15,6 +15,7 @@ from deedbook_tool_mcp.serving.stdio import MAX_MESSAGE
 
 SETTINGS = """
 schema_version: v1
+default: {write: allow}
 abilities:
   say/echo: {summary: Give back what is said., handler: {tool: echo}}
   nap:

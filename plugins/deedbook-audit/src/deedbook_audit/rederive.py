@@ -17,6 +17,7 @@ from deedbook.format.files import Folder
 from deedbook.policy.bindings import Bindings
 from deedbook.policy.bound import Caller, Scope
 from deedbook.policy.callers import (
+    LOCAL,
     OVER,
     as_role,
     intersect_allowed,
@@ -216,7 +217,9 @@ class Rejudger:
     def _apply_roles(self, call: RecordedCall | RecordedSubject, principal: Principal) -> Principal:
         """Return a principal, with the roles of this charter if it is another one than the session's."""
         declared = self.bindings.charter.document.get("principals", {}).get(principal.id)
-        if declared is None or call.session.charter == self.bindings.charter.digest:
+        # a session of LOCAL is begun without a look at its declaration
+        known = principal.id == LOCAL.id or call.session.charter == self.bindings.charter.digest
+        if declared is None or known:
             return principal
         return Principal(
             principal.id, declared["via"] or principal.via, frozenset(declared["roles"]), declared["on_behalf_of"]

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import attrs
 
-from deedbook.charter.compiler import compile_charter
+from deedbook.charter.compiler import GUARDS_NOTHING, compile_charter
 from deedbook.format.errors import BindingError, DomainError
 from deedbook.plugins.plugins import Catalogue
 from deedbook.policy.charter import Charter
@@ -43,6 +43,7 @@ def compile_surveyed(
     try:
         return compile_charter(workspace, catalogue, kernel=kernel), list(faults)
     except BindingError as problem:
-        # an unreadable file declares nothing; references to it would be reported as undeclared as well
-        more = [each for each in problem.errors if not faults or _UNDECLARED not in each.message]
+        # an unreadable file declares and names nothing: what refers to it, or what it names, would be reported as well
+        follow = (_UNDECLARED, GUARDS_NOTHING) if faults else ()
+        more = [each for each in problem.errors if not any(words in each.message for words in follow)]
         return None, [*faults, *more]

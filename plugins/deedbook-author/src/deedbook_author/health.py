@@ -43,6 +43,7 @@ from deedbook.plugins.plugins import Catalogue, Offer, known_owners, load
 from deedbook.plugins.policy_kinds import installed_kinds
 from deedbook.policy.callers import route_data
 from deedbook.policy.charter import Charter
+from deedbook.policy.defaults import suggest_cover
 from deedbook.policy.gates import APPROVAL_GATE
 from deedbook.policy.requests import approvers
 from deedbook.programs.supervisor import System
@@ -50,7 +51,7 @@ from deedbook.programs.workers import Workers
 from deedbook.workspace.declarations import Workspace
 from deedbook.workspace.lockfile import LOCK, Lock, current_platform
 from deedbook.workspace.site import Site
-from deedbook_author.policy_coverage import lint_own_policies
+from deedbook_author.policy_coverage import find_unguarded, lint_own_policies
 
 from .registry import find_missing_programs
 from .trial import find_fatal
@@ -156,6 +157,7 @@ def _workspace(catalogue: Catalogue, read: Callable[[], Workspace]) -> Iterator[
         yield Check("program", "note", f"{place}: {message}", f"edit {place}, or install the program")
     for each in lint_own_policies(charter.document, installed_kinds(catalogue), workspace.policies):
         yield Check("policy", "fault" if each.guards_nothing else "note", str(each), f"edit {each.place}")
+    yield from _uncovered(charter)
     yield from _unanswerable(charter)
     yield _lock(workspace, charter, catalogue)
     yield from _in_force(workspace, charter)
@@ -230,6 +232,14 @@ def _inline(charter: Charter) -> Iterator[Check]:
             )  # fmt: skip
 
 
+def _uncovered(charter: Charter) -> Iterator[Check]:
+    """Report abilities with calls that no policy covers and that are not simply allowed."""
+    for each in find_unguarded(charter.document):
+        if each.outcome != "allow":
+            effects = charter.document["abilities"][each.name]["effects"]
+            yield Check("policy", "note", str(each), suggest_cover(each.name, effects))
+
+
 def _unanswerable(charter: Charter) -> Iterator[Check]:
     """Report rules that ask a person where no one could answer; a client that asks its own user needs no approver."""
     document = charter.document
@@ -251,6 +261,9 @@ def _asking_places(document: Mapping[str, Any]) -> Iterator[str]:
     for ability in document["abilities"].values():
         if APPROVAL_GATE in ability["tags"]:
             yield ability["place"]
+    if document["enforcement"] == "enforce":
+        uncovered = (each.name for each in find_unguarded(document) if each.outcome == "ask")
+        yield from (document["abilities"][name]["place"] for name in uncovered)
 
 
 def _lock(workspace: Workspace, charter: Charter, catalogue: Catalogue) -> Check:

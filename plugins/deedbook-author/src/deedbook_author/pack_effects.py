@@ -12,6 +12,7 @@ from deedbook.policy.fitting import named_tags
 from deedbook.policy.gates import ASKING
 from deedbook.policy.kinds import KINDS
 from deedbook.workspace.declarations import PackSource
+from deedbook_author.policy_coverage import find_unguarded
 
 Entry: TypeAlias = Mapping[str, Any]
 
@@ -26,9 +27,10 @@ def pack_effect(document: Entry, pack: PackSource) -> Difference:
         for section in _SECTIONS
     }
     found = compare({**document, **without}, document)
+    decided = list(_list_covered({**document, **without}, document))
     lifted = [why for name in own["policies"] for why in _list_loosened(name, document["policies"][name])]
     refused = [why for name in own["policies"] for why in _list_refused(name, document["policies"][name])]
-    return attrs.evolve(found, looser=(*found.looser, *lifted), other=(*found.other, *refused))
+    return attrs.evolve(found, looser=(*found.looser, *decided, *lifted), other=(*found.other, *refused))
 
 
 def pack_entries(document: Entry, section: str, pack: PackSource) -> tuple[str, ...]:
@@ -39,6 +41,15 @@ def pack_entries(document: Entry, section: str, pack: PackSource) -> tuple[str, 
 
 def _place(entry: Entry) -> str:
     return str(entry.get("place") or entry.get("source", ""))
+
+
+def _list_covered(without: Entry, document: Entry) -> Iterator[str]:
+    """Yield the abilities about which only policies of the pack decide; without it, their calls are not allowed."""
+    left = {each.name for each in find_unguarded(document)}
+    for each in find_unguarded(without):
+        if each.outcome != "allow" and each.name not in left:
+            effects = document["abilities"][each.name]["effects"]
+            yield f"only its policies decide about {each.name}, whose effects are {effects}"
 
 
 def _list_loosened(name: str, entry: Entry) -> Iterator[str]:

@@ -249,6 +249,7 @@ def _select_gates(bound: BoundAbility, case: Case, *, hooks: bool) -> BoundAbili
         rewriters=tuple(filter(pure, bound.rewriters)),
         guards=tuple(filter(pure, bound.guards)),
         policies=tuple(gate for gate in bound.policies if case.policies is None or gate.id in case.policies),
+        default=bound.default if case.policies is None else None,  # these policies alone are tested
     )
 
 

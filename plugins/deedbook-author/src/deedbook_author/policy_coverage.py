@@ -6,22 +6,17 @@ from typing import Any, TypeAlias
 from deedbook.charter.policies import Targets, lint_policies
 from deedbook.contract.lifecycle import EVENTS
 from deedbook.plugins.policy_kinds import Kinds
+from deedbook.policy.defaults import Uncovered, find_uncovered
 from deedbook.policy.fitting import PolicyNote, facts_of, fittings, judges_calls
-from deedbook.policy.kinds import KINDS
 from deedbook.policy.match import AbilityFacts
 from deedbook.workspace.declarations import PolicySource
 
 Entry: TypeAlias = Mapping[str, Any]
 
 
-def find_unguarded(document: Entry) -> list[str]:
-    """Return the tools and flows that no policy applies to: only scope, schema and hooks decide about them."""
-    policies = fittings(document, "policies")
-    return [
-        facts.id
-        for facts, entry in _abilities(document)
-        if KINDS[facts.kind].is_listed and not any(fit.fits(facts, entry["policies"]) for fit in policies)
-    ]
+def find_unguarded(document: Entry) -> list[Uncovered]:
+    """Return the abilities with calls that no policy covers, each with what then happens to these calls."""
+    return find_uncovered(document, fittings(document, "policies"))
 
 
 def covers(document: Entry) -> dict[str, list[str]]:

@@ -118,19 +118,19 @@ def _notes(
         return
     yield from (Finding.note(place, message) for place, message in find_missing_programs(sources))
     yield from (Finding.note(place, message) for place, message in note_flows(charter.document, sources))
-    for name in find_unguarded(charter.document):
-        place = workspace.abilities[name].origin.place("", key=True)
-        why = "no policy fits it: it is allowed where its scope, schema and hooks allow it"
-        yield Finding.note(place, f"{name}: {why}")
+    for each in find_unguarded(charter.document):
+        declared = workspace.abilities.get(each.name)
+        place = declared.origin.place("", key=True) if declared else charter.document["abilities"][each.name]["place"]
+        yield Finding.note(place, f"{each.name}: {each}")
     for gate in find_unmatched(charter.document):
         kind, _, name = gate.partition(" ")
         definition = (workspace.hooks if kind == "hook" else workspace.policies)[name]
         yield Finding.note(definition.origin.place("", key=True), f"{gate} matches no ability and is never asked")
-    for each in lint_own_policies(charter.document, kinds, workspace.policies):
-        if each.guards_nothing:
-            yield Finding("error", "BINDING_INVALID", each.place, str(each))
+    for note in lint_own_policies(charter.document, kinds, workspace.policies):
+        if note.guards_nothing:
+            yield Finding("error", "BINDING_INVALID", note.place, str(note))
         else:
-            yield Finding.note(each.place, str(each))
+            yield Finding.note(note.place, str(note))
 
 
 def _description_problems(

@@ -79,12 +79,16 @@ class Phase:
 
 @attrs.frozen(kw_only=True)
 class Persona:
-    """A persona: its *role*, its *id* among those of the role, and the globs of paths that it *writes*."""
+    """A persona: its *role*, its *id* among those of the role, and the globs of paths that it *writes*.
+
+    Without *limits_writes* it names no paths, and may write what its tools and the policies allow.
+    """
 
     role: str
     id: str
     writes: tuple[str, ...]
     place: str
+    limits_writes: bool = True
 
 
 @attrs.frozen(kw_only=True)
@@ -178,6 +182,7 @@ def _lists(body: Mapping[str, Any]) -> dict[str, Any]:
 _TEXT: Final = {"type": "string", "minLength": 1}
 _ANY_TEXT: Final = {"type": "string"}
 _TEXT_OR_NULL: Final = {"type": ["string", "null"], "minLength": 1}
+_FLAG: Final = {"type": "boolean"}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
 _COUNT: Final = {"type": "integer", "minimum": 1}
 
@@ -227,7 +232,9 @@ SETTINGS: Final[Object] = _object(
                 }
             )
         ),
-        "personas": _map(_object({"role": _TEXT, "id": _TEXT, "writes": _TEXTS, "place": _TEXT})),
+        "personas": _map(
+            _object({"role": _TEXT, "id": _TEXT, "writes": _TEXTS, "place": _TEXT}, {"limits_writes": _FLAG})
+        ),
         "artifacts": _map(
             _object({"pattern": _TEXT, "folder": _TEXT, "schema": _TEXT, "template": _ANY_TEXT, "place": _TEXT})
         ),

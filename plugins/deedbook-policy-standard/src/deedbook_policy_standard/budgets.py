@@ -121,7 +121,10 @@ class Budget:
     """Denies a call, or asks about it, if a limit leaves too little for it."""
 
     spec: ClassVar[GateSpec] = GateSpec(
-        settings=SETTINGS, reads=frozenset({"session.calls", "session.usage", "session.started"}), pure=True
+        settings=SETTINGS,
+        reads=frozenset({"session.calls", "session.usage", "session.started"}),
+        pure=True,
+        limits=True,
     )
 
     def __init__(self, settings: Object, host: Host) -> None:  # noqa: ARG002 - the shape of every plugin

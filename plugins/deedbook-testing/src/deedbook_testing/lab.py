@@ -40,7 +40,7 @@ _ANYTHING: Final[Mapping[str, Any]] = {"type": ["object", "array", "string", "nu
 
 
 class Lab:
-    """A workspace in *path*, empty but for ``.system/deedbook.yaml``.
+    """A workspace in *path*, empty but for ``.system/deedbook.yaml``, which allows ``write`` without a policy.
 
     `close` verifies every ledger that was written here, with *schemas* (default: the kernel's own); a test that damages
     one on purpose sets *damaged*.
@@ -50,7 +50,7 @@ class Lab:
         self.path = path
         self.schemas = schemas or Schemas.load(data_folder("schemas"))
         self.damaged = False
-        self._settings: dict[str, Any] = {"schema_version": "v1"}
+        self._settings: dict[str, Any] = {"schema_version": "v1", "default": {"write": "allow"}}
         self._points: list[tuple[str, str, str, str]] = []
         self._modules: list[str] = []
         self._kernels: list[Kernel] = []
@@ -68,8 +68,14 @@ class Lab:
 
     def settings(self, **sections: Any) -> None:
         """Put *sections* into ``deedbook.yaml``; objects are merged with what earlier calls have put there."""
-        self._settings = _merge(self._settings, sections)
+        merged = _merge(self._settings, sections)
+        self._settings = {**{name: merged[name] for name in merged if name != "default"}, "default": merged["default"]}
         self.write("deedbook.yaml", json.dumps(self._settings, indent=1))
+
+    def allow_irreversible(self) -> None:
+        """Write a policy that allows calls with irreversible effects, which would ask a person without one."""
+        body = {"kind": "rules", "match": {"effects": ["irreversible"]}, "rules": [], "default": "allow"}
+        self.settings(policies={"irreversible": body})
 
     def role(self, name: str, instructions: str = "Do it.") -> None:
         """Write the instructions of a role."""

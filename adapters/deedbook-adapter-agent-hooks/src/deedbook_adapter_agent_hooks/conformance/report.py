@@ -99,5 +99,6 @@ def _write_workspace(folder: Path, tools: Sequence[str]) -> None:
     system = folder / ".system"
     system.mkdir(parents=True)
     declared = "".join(f"      {each}: {{effects: write}}\n" for each in tools)
-    text = f"schema_version: v1\nagents:\n  {_AGENT}:\n    kind: program\n    unknown_tools: deny\n"
+    head = "schema_version: v1\ndefault: {write: allow}\n"
+    text = f"{head}agents:\n  {_AGENT}:\n    kind: program\n    unknown_tools: deny\n"
     system.joinpath("deedbook.yaml").write_text(f"{text}    tools:\n{declared}" if tools else text, encoding="utf-8")

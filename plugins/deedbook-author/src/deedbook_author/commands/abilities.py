@@ -109,15 +109,19 @@ def _handler(row: dict[str, Any]) -> str:
 @click.pass_obj
 def show(options: GlobalOptions, name: str, profile: str | None) -> int:
     """Show one ability: what it takes and gives, and which hooks and policies match it. Its plugin is imported."""
+    from deedbook.format.terminal import plain
     from deedbook.kernel import bindings_for_judging
     from deedbook.workspace.workspace import read_workspace
+    from deedbook_author.policy_coverage import find_unguarded
 
     with bindings_for_judging(read_workspace(options.workspace, profile)) as bindings:
-        row = _details(name, bindings.charter.document)
+        document = bindings.charter.document
+    row = _details(name, document)
     if options.json:
         as_json({"schema_version": "v1", "ability": row})
     else:
-        table((key, text) for key, text in _describe(row))
+        free = [("", plain(str(each))) for each in find_unguarded(document) if each.name == name]
+        table((*_describe(row), *free))
     return 0
 
 

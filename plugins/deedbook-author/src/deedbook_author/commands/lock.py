@@ -10,6 +10,7 @@ from deedbook.cli.output import as_json, data_command, message, say
 if TYPE_CHECKING:
     from deedbook.charter.difference import Difference
     from deedbook.charter.locks import ActiveCharter
+    from deedbook.policy.defaults import Uncovered
     from deedbook.workspace.declarations import PackSource
 
 SECTION: Final = "Workspace"
@@ -59,7 +60,7 @@ def command(options: GlobalOptions, profile: str | None, *, editable: bool, no_s
                 "looser": list(opened.changes.looser),
                 "tighter": list(opened.changes.tighter),
                 "other": list(opened.changes.other),
-                "without_policy": free,
+                "without_policy": [each.name for each in free],
                 "never_asked": silent,
                 **({"packs": [_describe_pack(*each) for each in effects]} if effects else {}),
             }
@@ -103,7 +104,7 @@ def _tell_pack(pack: "PackSource", effect: "Difference") -> None:
         say(plain(f"  {text}"))
 
 
-def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first: bool) -> None:
+def _tell(opened: "ActiveCharter", free: "list[Uncovered]", silent: list[str], *, first: bool) -> None:
     from deedbook.format.terminal import plain, pluralise
 
     report_set_aside(opened.charter)
@@ -114,7 +115,7 @@ def _tell(opened: "ActiveCharter", free: list[str], silent: list[str], *, first:
         say(f"first lock: {pluralise(len(opened.charter.document['sources']), 'source')} pinned")
     elif not changes:
         say("nothing changed")
-    for name in free:
-        say(f"no policy fits {plain(name)}: it is allowed where its scope, schema and hooks allow it")
+    for each in free:
+        say(plain(str(each)))
     for name in silent:
         say(f"{plain(name)} matches no ability and is never asked")

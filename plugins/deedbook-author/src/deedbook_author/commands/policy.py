@@ -35,7 +35,7 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
     from deedbook.plugins.plugins import discover
     from deedbook.plugins.policy_kinds import installed_kinds
     from deedbook.workspace.workspace import read_workspace
-    from deedbook_author.policy_coverage import covers, lint_policies_here
+    from deedbook_author.policy_coverage import covers, find_unguarded, lint_policies_here
 
     source, catalogue = read_workspace(options.workspace, profile), discover()
     with bindings_for_judging(source, catalogue) as bindings:
@@ -54,6 +54,9 @@ def listing(options: GlobalOptions, profile: str | None) -> int:
     )
     for each in never:
         message(f"{each.place}: {each}")
+    for free in find_unguarded(document):
+        if free.outcome != "allow":
+            message(str(free))
     return 0
 
 

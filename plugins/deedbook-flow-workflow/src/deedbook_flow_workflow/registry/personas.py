@@ -34,12 +34,11 @@ def skill_name(persona: str) -> str:
 
 @attrs.frozen
 class PersonaSource:
-    """A persona: its file, its skill, what a compiled cycle holds of it, and whether it says where it writes."""
+    """A persona: its file, its skill, and what a compiled cycle holds of it."""
 
     file: WorkflowFile
     skill: Skill
     persona: Persona
-    limits_writes: bool
 
     @property
     def source(self) -> SkillSource:
@@ -74,8 +73,9 @@ def read_personas(files: Mapping[str, WorkflowFile], reader: SourceReader) -> di
         if found is not None and is_sound:
             role, _, own = name.partition("/")
             named = attrs.evolve(found, name=skill_name(name))
-            persona = Persona(role=role, id=own, writes=writes or (), place=file.line)
-            made[name] = PersonaSource(file, named, persona, limits_writes=writes is not None)
+            limits = writes is not None
+            persona = Persona(role=role, id=own, writes=writes or (), place=file.line, limits_writes=limits)
+            made[name] = PersonaSource(file, named, persona)
     return made
 
 

@@ -93,7 +93,7 @@ class WorkflowRegistry(FeatureSection):
         yield from self._write_limits()
 
     def _write_limits(self) -> Iterator[PolicySource]:
-        limited = [persona for persona in self.personas.values() if persona.limits_writes]
+        limited = [persona for persona in self.personas.values() if persona.persona.limits_writes]
         if limited:
             first = min(limited, key=lambda persona: persona.file.origin.packed).file
             yield PolicySource(

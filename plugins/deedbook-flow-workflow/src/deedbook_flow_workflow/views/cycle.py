@@ -75,7 +75,7 @@ class CycleView:
             "cycle": made["cycle"],
             "phases": phases,
             "personas": [
-                {"skill": name, **{key: persona[key] for key in ("role", "id", "writes", "place")}}
+                {"skill": name, **{key: persona[key] for key in ("role", "id", "writes", "limits_writes", "place")}}
                 for name, persona in made["personas"].items()
             ],
             "artifacts": [

@@ -15,6 +15,7 @@ from deedbook.format.lint import nearest
 from deedbook.format.schema import Violation, foreign
 from deedbook.policy.bound import BoundAbility
 from deedbook.policy.charter import lists_rules
+from deedbook.policy.defaults import POLICY, suggest_cover
 from deedbook.policy.fitting import PolicyNote, facts_of, named_tags
 from deedbook.policy.gates import APPROVAL_GATE, ASKING, Answers, BoundGate, allowing_policy, rule_of
 from deedbook.policy.judge import Verdict, make_call
@@ -193,6 +194,7 @@ class _StepBuilder:
                     yield self._policy(bound, gate, decision)
                 else:
                     yield self._step("hook", gate, decision)
+        yield from (self._policy(bound, *answer) for answer in verdict.policies if answer[0].id == POLICY)
         yield from (self._tag(bound, tag) for tag in (APPROVAL_GATE, *ASKING) if tag in bound.tags)
 
     def _tag(self, bound: BoundAbility, tag: str) -> Step:
@@ -239,8 +241,8 @@ class _StepBuilder:
         self, bound: BoundAbility, gate: BoundGate, decision: Decision
     ) -> Iterator[Mapping[str, str]]:
         """Yield the rules before the deciding one, each with the keys of its match that do not hold."""
-        entry = self.document["policies"][gate.id]
-        if not lists_rules(entry):
+        entry = self.document["policies"].get(gate.id)
+        if entry is None or not lists_rules(entry):
             return
         decision_input, verdict = self.decision_input, self.verdict
         call = make_call(
@@ -299,10 +301,19 @@ def _suggest_remedy(decision_input: DecisionInput, verdict: Verdict, places: Pla
         return f"to allow it without a person, add a rule that names the tag, such as {rule}, or edit {tags}"
     if isinstance(by.get("rule"), str):
         return _suggest_edit(by["rule"])
-    default = _suggest_rule(decision_input, by["policy"], places, notes) if "policy" in by else ""
+    default = _suggest_policy(decision_input, by["policy"], bound, places, notes) if "policy" in by else ""
     return default or _suggest_edit(
         by.get("place", "") or _find_first_place(verdict.rewrites, verdict.hooks, verdict.policies)
     )
+
+
+def _suggest_policy(
+    decision_input: DecisionInput, policy: str, bound: BoundAbility, places: Places, notes: Notes
+) -> str:
+    """Return what to do if a policy, or no policy, decided; empty if the place of the decision says it."""
+    if policy == POLICY:
+        return f"to allow it, {suggest_cover(bound.id, bound.effects)}"
+    return _suggest_rule(decision_input, policy, places, notes)
 
 
 def _suggest_declaration(decision_input: DecisionInput) -> str:
