@@ -183,6 +183,7 @@ def read_example():
 def limit(lab, made=None, **settings):
     """Activate a feature that decides about calls, and return what the tool ``pay`` was paid."""
     paid = []
+    lab.allow_irreversible()
     lab.offer("feature", "spending-limit", made or read_example())
     lab.settings(features={"spending-limit": settings})
     lab.tool("pay", lambda args, ctx: paid.append(args["amount"]) or {}, effects="irreversible")

@@ -68,6 +68,7 @@ NO_EFFECT = {
         "is_deferred": "is a value",
         "refuse": "records a refusal",
         "close": "records what is unknown",
+        "end_requests": "withdraws what waits, and records it",
     },
     CallCtx: {
         "load": "imports what a provider needs",
@@ -77,9 +78,13 @@ NO_EFFECT = {
         "principal": "is a value",
         "session": "is a name",
         "idempotency_key": "is a name",
+        "approval": "is a value",
     },
     FlowRun: {"invoke": "calls the flow, for the door"},
     RunCalls: {
+        "begin_thread": "keeps the id of a thread",
+        "takes_from": "compares the id of a thread",
+        "context": "is the state of a run",
         "tiers": "reads the charter",
         "agent": "records a hand-over",
         "answer": "records the state of the run",

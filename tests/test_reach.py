@@ -176,7 +176,7 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     # whether a lost effect happened is asked of a handler by its own method, which causes none
     assert _taken("deedbook_serve.tasks.run_recovery", "call.handlers") == {"reconcile"}
     for module in users - {"call.door", "deedbook_serve.tasks.run_recovery"}:
-        assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "Ticket"} | {
+        assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "ServeApproved", "ServedCall", "Ticket"} | {
             name for name in ("reconcile",) if module == "continuation.resume"
         }
 
@@ -245,7 +245,7 @@ def test_files_are_written_by_the_modules_that_own_them():
         "programs.process",
         "deedbook_serve.serving.addresses",
     }
-    assert called_of("os", "open") <= opening
+    assert called_of("os", "open") <= opening | {"format.ownership", "plugins.pinned_code"}
     # where nothing is yet
     assert called("write_text") | called("write_bytes") | called("touch") <= {
         "deedbook_author.drafts",

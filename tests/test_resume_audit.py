@@ -191,4 +191,6 @@ def test_event_types_are_checked_under_the_charter_in_force_at_their_line(lab):
     answered(lab, session)
     assert isinstance(resume(lab, session), Ok)
     assert lab.verify(session).sound
-    assert set(types_in(lab.ledger(session)).rows) == {"x.offered_work.paid", "x.offered_work.closed"}
+    assert {each for each in types_in(lab.ledger(session)).rows if each.startswith("x.offered_work.")} == {
+        "x.offered_work.paid", "x.offered_work.closed",
+    }  # fmt: skip

@@ -29,6 +29,8 @@ _SOURCES: Final = tuple(machinery.SOURCE_SUFFIXES)
 _EXTENSIONS: Final = tuple(machinery.EXTENSION_SUFFIXES)
 _OTHERS_WRITE: Final = 0o022
 _HASH: Final = 32
+_KERNEL: Final = __name__.partition(".")[0]
+"""The kernel is pinned by its version only; no distribution takes the place of its package."""
 _MAKING: Final = f"{sys.implementation.cache_tag}-{sys.flags.optimize}-{sys.version}"
 """What bytecode depends on besides its source."""
 
@@ -110,7 +112,7 @@ class PinnedFinder:
 
     def add(self, pinned: PinnedFiles) -> None:
         """Load the modules of *pinned* from its recorded files, in place of an earlier version of the distribution."""
-        for name in pinned.modules():
+        for name in pinned.modules() - {_KERNEL}:
             others = (each for each in self._owners.get(name, ()) if each.distribution != pinned.distribution)
             self._owners[name] = (*others, pinned)
 

@@ -61,6 +61,8 @@ def test_route_called_wrongly_says_what_is_wrong(shop, words, status, why):
     assert why in shop.here(*words, status=status).err
 
 
-def test_route_prints_no_control_character_of_a_document(shop):
+def test_document_with_a_hidden_character_is_refused_and_not_printed(shop):
     shop.system("ROUTING.md", "# Reports\n\nTriggers: re\u202eports\n\ntext\n")
-    assert "\u202e" not in shop.here("route", "re\u202eports", status=0).out
+    ran = shop.here("route", "re\u202eports", status=1)
+    assert "ROUTING.md:3:13: the character U+202E" in ran.err
+    assert "\u202e" not in ran.out + ran.err

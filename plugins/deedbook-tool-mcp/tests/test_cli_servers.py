@@ -114,7 +114,9 @@ def test_tools_says_what_each_is_and_what_was_left_out(shop):
     ran = shop.here("mcp", "tools", "it", status=0)
     lines = [line.split(maxsplit=2) for line in ran.out.splitlines()]
     assert ["it/say", "write", "Does something."] in lines
-    assert ["it/odd", "write", "Does.\\u{1b}[2J\\u{202e}"] in lines
+    assert not any(line[0] == "it/odd" for line in lines)
+    assert "it/odd" in ran.err or "odd:" in ran.err
+    assert "\u202e" not in ran.out + ran.err
     assert lines[-1][0] == "it/elicitation/create"
     assert "it/say: inputSchema.properties.a.x-ui is an annotation, and was left out" in ran.err
     assert "left out: _no: its name can be no part of an ability's id" in ran.err

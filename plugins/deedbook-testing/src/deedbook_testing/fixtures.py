@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -14,6 +14,10 @@ from .watching import Audit
 
 if TYPE_CHECKING:
     from deedbook_guard import Guard
+
+
+DEFAULT: Final = "default: {write: allow}\n"
+"""What no policy covers is decided by this line."""
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +59,7 @@ def program_guard(tmp_path: Path) -> Iterator[Callable[..., "Guard"]]:
     def make(unknown: str = "allow", name: str = "crew", more: str = "") -> "Guard":
         place = tmp_path / name
         (place / ".system").mkdir(parents=True)
-        text = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n{more}"
+        text = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n{DEFAULT if 'default:' not in more else ''}{more}"
         (place / ".system/deedbook.yaml").write_text(text, encoding="utf-8")
         made.append(guard("crew", workspace=place))
         return made[-1]

@@ -17,6 +17,7 @@ from deedbook.format.files import Folder
 from deedbook.format.reader import read
 from deedbook.format.release import VERSION
 from deedbook.plugins.plugins import Catalogue, Installation
+from deedbook.plugins.standing import read_standing
 from deedbook.policy.charter import Charter
 from deedbook.workspace.site import SETTINGS
 from deedbook.workspace.workspace import load_profile
@@ -126,9 +127,10 @@ def _change_source(target: Target) -> str:
 
 
 def _find_used(target: Target) -> list[tuple[str, str]]:
-    """Return the plugins of the charter, by kind and name."""
+    """Return the plugins of the charter, by kind and name, without features that act wherever they are installed."""
     pairs = [(kind, name) for kind, _, name in (key.partition("/") for key in sorted(target.document["plugins"]))]
-    return [pair for pair in pairs if pair in target.catalogue.offers]
+    standing = {("feature", name) for name in read_standing()}
+    return [pair for pair in pairs if pair in target.catalogue.offers and pair not in standing]
 
 
 def _no_plugin(target: Target) -> str:
