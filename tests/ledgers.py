@@ -253,7 +253,14 @@ def nested() -> Book:
     counted = {"tokens": 12, "by": "estimate"}
     book.add("run.value", {"kind": "tokens", "value": counted, "schema_version": "v2"}, parent=other)
     book.add("run.branch", {"name": "as", "allowed": None, "skill": "greet", "schema_version": "v2"}, parent=outer)
-    by_feature = {"kind": "tool", "name": "rm", "code": "FROZEN", "reason": "no", "args": {}, "by": {"feature": "freeze"}}
+    by_feature = {
+        "kind": "tool",
+        "name": "rm",
+        "code": "FROZEN",
+        "reason": "no",
+        "args": {},
+        "by": {"feature": "freeze"},
+    }
     book.add("tool.denied", by_feature | {"schema_version": "v2"}, parent=outer, actor="policy")
     limits = {"abilities": ["e*"], "forbidden": ["rm"], "reads": ["src/**", "!src/x"], "writes": None}
     within = {"name": "in", "allowed": None, "skill": None, "limits": limits, "schema_version": "v3"}

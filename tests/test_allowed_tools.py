@@ -264,7 +264,11 @@ def test_many_at_once_are_each_refused(lab, run):
         return found[0] if set(found) == {"NOT_AVAILABLE"} else str(found)
 
     assert run(flow) == "NOT_AVAILABLE", "threads of the flow's own are no branches"
-    assert lab.all("tool.denied") == [] == [event for event in lab.all("tool.call") if event.payload["tool_name"] == FORBIDDEN]
+    assert (
+        lab.all("tool.denied")
+        == []
+        == [event for event in lab.all("tool.call") if event.payload["tool_name"] == FORBIDDEN]
+    )
 
 
 def test_a_thread_that_outlives_the_run_is_refused(lab, run):

@@ -176,9 +176,13 @@ def test_handlers_are_called_in_one_module_and_that_module_by_the_door_alone():
     # whether a lost effect happened is asked of a handler by its own method, which causes none
     assert _taken("deedbook_serve.tasks.run_recovery", "call.handlers") == {"reconcile"}
     for module in users - {"call.door", "deedbook_serve.tasks.run_recovery"}:
-        assert _taken(module, "call.handlers") <= {"Outcome", "RunSuspended", "ServeApproved", "ServedCall", "Ticket"} | {
-            name for name in ("reconcile",) if module == "continuation.resume"
-        }
+        assert _taken(module, "call.handlers") <= {
+            "Outcome",
+            "RunSuspended",
+            "ServeApproved",
+            "ServedCall",
+            "Ticket",
+        } | {name for name in ("reconcile",) if module == "continuation.resume"}
 
 
 def _source(module, node):

@@ -195,7 +195,9 @@ def test_lint_notes_a_policy_that_is_never_asked(shop):
     hear_subjects(shop, "review-gating")
     (note,) = shop.here("workflow", "lint", "--json", status=0).fits("output_workflow_lint_v1")["notes"]
     assert note["place"] == ".system/workflows/cycles/check.md:10:12"
-    assert "gate is never asked here: its kind review-gating judges none of coverage, dispatch, finding" in note["message"]
+    assert (
+        "gate is never asked here: its kind review-gating judges none of coverage, dispatch, finding" in note["message"]
+    )
 
 
 def test_lint_needs_a_workspace(tmp_path: Path):

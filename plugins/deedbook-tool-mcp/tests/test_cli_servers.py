@@ -115,16 +115,16 @@ def test_tools_says_what_each_is_and_what_was_left_out(shop):
     lines = [line.split(maxsplit=2) for line in ran.out.splitlines()]
     assert ["it/say", "write", "Does something."] in lines
     assert not any(line[0] == "it/odd" for line in lines)
-    assert "it/odd" in ran.err or "odd:" in ran.err
+    assert "left out: odd: /description holds U+001B (ESCAPE)" in ran.err, ran.err
     assert "\u202e" not in ran.out + ran.err
     assert lines[-1][0] == "it/elicitation/create"
     assert "it/say: inputSchema.properties.a.x-ui is an annotation, and was left out" in ran.err
     assert "left out: _no: its name can be no part of an ability's id" in ran.err
     found = shop.here("mcp", "tools", "it", "--json", status=0).fits("output_mcp_tools_v1")
-    assert [row["id"] for row in found["tools"]] == ["it/odd", "it/say"]
+    assert [row["id"] for row in found["tools"]] == ["it/say"]
     assert [row["id"] for row in found["requests"]] == ["it/elicitation/create"]
     found = shop.here("mcp", "list", "--json", status=0).fits("output_mcp_list_v1")
-    assert [(row["name"], row["tools"]) for row in found["servers"]] == [("it", 2)]
+    assert [(row["name"], row["tools"]) for row in found["servers"]] == [("it", 1)]
 
 
 def test_unknown_server_is_told_with_the_nearest(shop):
@@ -154,7 +154,7 @@ def test_remove_takes_out_what_add_put_in(shop):
 def test_lock_shows_what_a_server_offers_otherwise_and_pins_it_only_if_that_is_wanted(shop):
     shop.added().here("lock", "--editable", status=0)
     before = shop.listing.read_text()
-    shop.lists(tool("say", HOSTILE, annotations={"readOnlyHint": True}), tool("new"), version="2")
+    shop.lists(tool("say", "Does more.", annotations={"readOnlyHint": True}), tool("new"), version="2")
     ran = shop.here("lock", "--editable", status=2)
     assert ran.out.splitlines() == [
         "~ it: version",
@@ -167,7 +167,7 @@ def test_lock_shows_what_a_server_offers_otherwise_and_pins_it_only_if_that_is_w
         '    now  {"readOnlyHint": true}',
         "~ it/say: description",
         "    was  Does something.",
-        "    now  Does.\\u{1b}[2J\\u{202e}",
+        "    now  Does more.",
     ]
     assert "Accept this? There is no terminal" in ran.err
     assert shop.listing.read_text() == before
