@@ -59,7 +59,9 @@ def program_guard(tmp_path: Path) -> Iterator[Callable[..., "Guard"]]:
     def make(unknown: str = "allow", name: str = "crew", more: str = "") -> "Guard":
         place = tmp_path / name
         (place / ".system").mkdir(parents=True)
-        text = f"schema_version: v1\nagents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n{DEFAULT if 'default:' not in more else ''}{more}"
+        default = "" if "default:" in more else DEFAULT
+        program = f"agents: {{crew: {{kind: program, unknown_tools: {unknown}}}}}\n"
+        text = f"schema_version: v1\n{program}{default}{more}"
         (place / ".system/deedbook.yaml").write_text(text, encoding="utf-8")
         made.append(guard("crew", workspace=place))
         return made[-1]
